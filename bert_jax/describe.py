@@ -10,7 +10,6 @@ from bert_jax.models.heads import count_parameters
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Task
 from bert_jax.training import setup, sharding
-from bert_jax.training.sharding import bytes_per_device
 from bert_jax.training.step import Step
 
 
@@ -50,7 +49,7 @@ def gather_sizes(task: Task) -> dict[str, Any]:
         "phases": phases,
         "devices": mesh.size,
         "bytes_per_device": {
-            "parameters": bytes_per_device(abstract.params),
-            "optimizer": bytes_per_device(abstract.opt_state),
+            "parameters": sharding.bytes_per_device(abstract.params),
+            "optimizer": sharding.bytes_per_device(abstract.opt_state),
         },
     }

@@ -21,14 +21,12 @@ from bert_jax.data import truncation
 from bert_jax.data.rows import Feature, Rows
 from bert_jax.data.word_splitting import bert_words, words_of_tokens
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded
 from bert_jax.models.layers import masked_means
 from bert_jax.runtime import storage
-from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
-from bert_jax.tasks.task import Outputs, Predictor, Task
+from bert_jax.tasks.task import Outputs, Predictor, Task, require_words
 from bert_jax.training import setup
 from bert_jax.training.inference import Answerer
 from bert_jax.types import Arrays
@@ -40,7 +38,7 @@ NONE = -1  # the owner of a position that is in no vector
 WINDOW_BYTES = 256_000_000
 
 
-def extract(task: Task, folder: Path, source: str, target: str) -> None:
+def extract(task: Task, folder: storage.Path, source: str, target: str) -> None:
     """Reads JSON lines and writes each row's vectors, in the same order.
 
     Args:
@@ -55,8 +53,6 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         that cannot be written.
     """
     chosen = family.family_of(task.config)
-    if chosen.extractor is None:
-        raise UserError(f"--mode=extract: {chosen.title} has no layers to extract")
     extractor = chosen.extractor(task.config, task.model_config, task.tokenizer)
     if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
         raise UserError(f"--output={target}: is --input, whose texts would be lost")
@@ -105,16 +101,13 @@ class Extractor(Predictor):
           UserError: a layer of `config.predict.layers` does not exist.
         """
         self.choose(config, model.num_hidden_layers, model.hidden_size)
-        self._model = FAMILIES[model.architecture].trunk(model)
+        self._model = family.FAMILIES[model.architecture].trunk(model)
         self.max_seq_length, self._causal = model.max_position_embeddings, model.causal
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         # "[SEP]" inside a text is text, as in Google's tokenizer.
         self._tokenizer.encode_special_tokens = True
         self._special = tokenization.special_ids(tokenizer)
-        self._last = tokenization.last_id(tokenizer)
-        self._between = tokenization.separator_ids(tokenizer)
         self._kind = tokenization.kind_of(tokenizer)
-        self._space = self._kind.before_word
         self._tokens = tokenization.tokens_by_id(tokenizer)
         self._cut = 0
 
@@ -169,13 +162,13 @@ class Extractor(Predictor):
         if ("words" in row) == ("text" in row):
             raise ValueError('either "text" or "words" is required')
         if "words" in row:
-            texts = [self._of_words(row["words"])]
+            texts = [self._of_words(require_words(row))]
             if row.get("text_b") is not None:
                 raise ValueError('"text_b" goes with "text", not with "words"')
         else:
             names = ["text", "text_b"][: 1 + (row.get("text_b") is not None)]
             texts = [self._of_text(row[name], name) for name in names]
-        room = self.max_seq_length - 2 - len(self._between) * (len(texts) - 1)
+        room = self.max_seq_length - 2 - len(self._special.between) * (len(texts) - 1)
         lengths = [len(text.ids) for text in texts]
         if sum(lengths) > room:
             self._cut += 1
@@ -184,19 +177,9 @@ class Extractor(Predictor):
             lengths = [*kept[: len(texts)]]
         return self._feature(texts, lengths)
 
-    @staticmethod
-    def checked(words: Any) -> list[str]:
-        """Returns the words of a row. Raises ValueError if they are not words."""
-        if not isinstance(words, list) or not all(
-            isinstance(word, str) and word for word in words
-        ):
-            raise ValueError('"words" must be a list of strings, none of them empty')
-        return words
-
-    def _of_words(self, words: Any) -> Pieces:
-        words = self.checked(words)
+    def _of_words(self, words: Sequence[str]) -> Pieces:
         encoding = self._tokenizer.encode(
-            [f"{self._space}{word}" for word in words],
+            [f"{self._kind.before_word}{word}" for word in words],
             is_pretokenized=True,
             add_special_tokens=False,
         )
@@ -219,10 +202,11 @@ class Extractor(Predictor):
         return Pieces(encoding.ids, owners, names)
 
     def _feature(self, texts: Sequence[Pieces], lengths: Sequence[int]) -> Feature:
-        ids, segments, owners = [self._special.cls], [0], [NONE]
+        tokens = self._special
+        ids, segments, owners = [tokens.cls], [0], [NONE]
         names: list[str] = []
         for index, (text, length) in enumerate(zip(texts, lengths, strict=True)):
-            after = self._between if index + 1 < len(texts) else (self._last,)
+            after = tokens.between if index + 1 < len(texts) else (tokens.last,)
             ids += [*text.ids[:length], *after]
             segments += [index] * (length + len(after))
             for place, word in enumerate(text.words[:length]):
@@ -243,7 +227,7 @@ class Extractor(Predictor):
                 owners = [0 if i == place else NONE for i in range(len(ids))]
                 names = [self._tokens[ids[place]]]
             case "mean":
-                special = (self._special.cls, *self._between, self._last)
+                special = (tokens.cls, *tokens.between, tokens.last)
                 owners = [NONE if id_ in special else 0 for id_ in ids]
                 names = ["[MEAN]"]
         columns = {"input_ids": ids, "segment_ids": segments, "owners": owners}

@@ -48,6 +48,7 @@ class Family:
     biases = True  # in linear layers and LayerNorms (heads' outputs always have them)
     bare_heads: tuple[str, ...] = ()  # heads without their own parameters
     others: tuple[str, ...] = ()  # models that a run may train next to its own
+    has_nsp_head = True  # in pre-training
     attends = True  # its layers have attention, which a student can learn
     has_segments = True  # embeddings tell the two texts of a pair
 
@@ -62,8 +63,8 @@ class Family:
     assemble = LazyImport("bert_jax.data.loader:assemble_rows")
     shares_rows = True  # a training row of fine-tuning may hold several texts
     pretraining: Any = None  # its own task, with the family's name
-    # The extractor of `--mode=extract`, called like BERT's. None means no extractor.
-    extractor: Any = LazyImport("bert_jax.extract:Extractor")
+    # The extractor of `--mode=extract`, called like BERT's.
+    extractor = LazyImport("bert_jax.extract:Extractor")
 
     # The `convert.weights.Source` of its runs, and a file that only its released
     # weights have, if not Hugging Face's.
@@ -78,7 +79,6 @@ class Family:
     def init_stddev(self, config: Any, names: tuple[str, ...]) -> float:
         """Returns the standard deviation of a `BertConfig`'s kernel or embeddings.
         `names` are the logical axes."""
-        del names
         return float(config.initializer_range)
 
     def describe_input(self, config: Any) -> str:
@@ -87,7 +87,6 @@ class Family:
 
     def layer_flops(self, config: Any, length: int, index: int) -> int:
         """Returns the FLOPs of a layer on one row, forward."""
-        del index
         hidden, inner = config.hidden_size, config.intermediate_size
         projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
         return projections + 2 * 2 * length * length * hidden
@@ -96,6 +95,7 @@ class Family:
         """Returns the FLOPs of the pre-training heads on one row, forward."""
         hidden, width = config.hidden_size, config.embedding_size
         masked_lm = 2 * predictions * width * (hidden + config.vocab_size)
+        pairs = pairs if self.has_nsp_head else 0
         return masked_lm + 2 * pairs * (hidden * hidden + 2 * hidden)
 
     def task(self, name: str, task: Any) -> Any:
@@ -111,12 +111,10 @@ class Family:
         Raises:
           UserError: It does not have this task.
         """
-        del name
         return task
 
     def export_error(self, task: Any) -> str:
         """Returns why a run with this `config.task` cannot be exported, or ""."""
-        del task
         return "" if self.model_type else "Hugging Face has no such model"
 
     def models(self, config: Any, params: Any) -> dict[str, tuple[Any, Any]]:
@@ -139,11 +137,13 @@ class Family:
           params: Parameters of the model without a name.
           others: Those of the others, as far as they are known.
         """
-        del others
         return params
 
     def fill_defaults(self, config: Any) -> None:
         """Sets the fields of a config made from weights alone, which name no task."""
+        config.corpus.nsp = self.has_nsp_head
+        if not self.has_segments:
+            config.model.type_vocab_size = 1
 
 
 def require_values(
@@ -188,8 +188,7 @@ def family_by_name(task: str, architecture: str) -> Family:
       UserError: There is no family of that name.
     """
     name = task if task in FAMILIES else architecture
-    family: Family = FAMILIES.lookup(name)
-    return family
+    return FAMILIES.lookup(name)
 
 
 BERT = Family()

@@ -28,7 +28,6 @@ from bert_jax.extract import Extractor
 from bert_jax.family import FAMILIES
 from bert_jax.models.encoder import attention_probabilities
 from bert_jax.runtime import hub, storage
-from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import ApplyFn, Predictor
 from bert_jax.training import run_config, setup, sharding
@@ -38,7 +37,7 @@ from bert_jax.types import Arrays
 _BATCH = 32  # texts that `encode` computes at a time
 
 
-def load(path: str | Path) -> "Bert":
+def load(path: str | storage.Path) -> "Bert":
     """Opens a model: a work directory, or a Hugging Face or Google folder.
 
     A missing or damaged tokenizer raises an error only when a text is encoded: `apply`
@@ -72,7 +71,7 @@ class Bert:
       heads: Names of its heads, as in `params`.
     """
 
-    def __init__(self, path: str | Path, model: Weights):
+    def __init__(self, path: str | storage.Path, model: Weights):
         self._path, self._about = path, dataclasses.replace(model, params={})
         self.config = model.config
         self.labels = model.labels

@@ -9,8 +9,9 @@ import pytest
 from micro import initial_params
 
 from bert_jax.convert import export, layout
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.config import BertConfig
+from bert_jax.models.heads import init_model
 
 PIECES = 8000  # the first of bert-base-uncased's, the most frequent
 MODEL = (
@@ -98,7 +99,7 @@ def make_model(folder, data, architecture="BertForPreTraining"):
     )
     heads = [h for h in layout.BERT.architectures[architecture] if h != "pooler"]
     network = BertWithHeads(config, heads=tuple(heads), labels=2)
-    params = initial_params(partial(init_with_heads, network), 1)
+    params = initial_params(partial(init_model, network), 1)
     labels = layout.default_labels(2) if "token_classification" in heads else ()
     found = layout.Weights(config, jax.device_get(params), architecture, labels)
     export.export_folder(found, None, folder, {})

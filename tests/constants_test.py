@@ -24,7 +24,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.convert import weights
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.architectures import BertWithHeads
+from bert_jax.models.heads import init_model
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.text import Text
 
@@ -37,7 +38,7 @@ class Taught(Text):
     def constants(self):
         read = weights.read_weights(self.config.task.guide_from)
         self.guide = BertWithHeads(read.config)
-        init = functools.partial(init_with_heads, self.guide)
+        init = functools.partial(init_model, self.guide)
         boxed = jax.eval_shape(init, jax.random.key(0))
         values = {"bert": read.params["bert"]}
         return {"teacher": nn.meta.replace_boxed(boxed, values)}

@@ -14,7 +14,8 @@ from runs import ROOT
 
 from bert_jax import tokenization
 from bert_jax.convert import export, layout
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.architectures import BertWithHeads
+from bert_jax.models.heads import init_model
 from bert_jax.workdir import metrics
 from tests.micro import small_config
 
@@ -30,7 +31,7 @@ def model(tmp_path):
     pieces = [*tokenization.SPECIAL_TOKENS, *letters, *sorted(set(words))]
     config = small_config(vocab_size=len(pieces))
     heads = BertWithHeads(config, heads=("masked_lm", "next_sentence"))
-    params = initial_params(partial(init_with_heads, heads))
+    params = initial_params(partial(init_model, heads))
     found = layout.Weights(config, jax.device_get(params), "BertForPreTraining")
     tokenizer = tokenization.build_tokenizer(pieces, lowercase=True)
     export.export_folder(found, tokenizer, tmp_path / "model", {})

@@ -18,8 +18,9 @@ import bert_jax
 from bert_jax import main, tokenization
 from bert_jax.convert import export, layout, merge, weights
 from bert_jax.errors import UserError
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.config import BertConfig
+from bert_jax.models.heads import init_model
 from bert_jax.tasks.glue import data as glue
 from bert_jax.training import setup
 from configs import base
@@ -64,7 +65,7 @@ def write_weights(folder, pieces):
     sizes = (pieces, 8, 1, 1, 8, 64, 2, "gelu", 0.1, 0.1, 0.02, 1e-12)
     config = BertConfig(*sizes, "float32", "einsum", "none", False)
     model = BertWithHeads(config, heads=("masked_lm", "next_sentence"))
-    params = initial_params(partial(init_with_heads, model))
+    params = initial_params(partial(init_model, model))
     found = layout.Weights(config, jax.device_get(params), "BertForPreTraining")
     export.export_folder(found, None, folder, {})
 

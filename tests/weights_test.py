@@ -14,7 +14,8 @@ from micro import bert_config, init_pretraining, initial_params
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import layout, merge, weights
 from bert_jax.errors import UserError
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.architectures import BertWithHeads
+from bert_jax.models.heads import init_model
 from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
@@ -52,7 +53,7 @@ def found(architecture="BertForPreTraining", config=CONFIG):
 def initial(heads, config=CONFIG, seed=0):
     heads = tuple(head for head in heads if head != "pooler")
     model = BertWithHeads(config, heads, labels=3)
-    return initial_params(partial(init_with_heads, model), seed)
+    return initial_params(partial(init_model, model), seed)
 
 
 @cache

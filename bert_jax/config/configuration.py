@@ -79,20 +79,14 @@ def complete_config(
     Raises:
       UserError: a value is not valid for its field.
     """
-    task = recorded["task"].get("name")
-    if not isinstance(task, str):
-        raise UserError(f"{where}: damaged: it has no task.name")
-    model = recorded.get("model")
-    config = with_defaults(task, model.get("architecture") if model else None)
+    model = recorded.get("model") or {}
+    config = with_defaults(recorded["task"].get("name"), model.get("architecture"))
     try:
         config.update({n: _tuples(v) for n, v in recorded.items() if n in config})
         _drop_withdrawn(config, where)
         check_config(config, code=code)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        text = " ".join(str(error).split())
-        raise UserError(f"{where}: damaged: {text}") from error
     return config
 
 
@@ -186,8 +180,6 @@ def apply_override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
         where = where.get(group) if isinstance(where, ConfigDict) else None
     if not isinstance(where, ConfigDict) or field not in where:
         raise _no_field(config, field_of(text), f"--{path}")
-    if isinstance(where[field], ConfigDict):
-        raise UserError(f"--{path}: a group; set one of {', '.join(where[field])}")
     before = where[field]
     kind = type(before)
     try:

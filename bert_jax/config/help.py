@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bert_jax.config import configuration, fields, files
-from bert_jax.config.files import CONFIGS
 
 USAGE = """usage: python -m bert_jax.main --config=FILE [--mode=MODE] [...]
 
@@ -53,8 +52,8 @@ def help_text(spec: str) -> str:
     """
     if not spec:
         names = sorted(
-            path.relative_to(CONFIGS).as_posix()
-            for path in CONFIGS.rglob("*.py")
+            path.relative_to(files.CONFIGS).as_posix()
+            for path in files.CONFIGS.rglob("*.py")
             if path.stem not in ("__init__", "common")
         )
         return USAGE.format(names="\n".join(_wrapped(", ".join(names), "  ")))
@@ -79,7 +78,7 @@ def field_meanings(architecture: str, *more: Path) -> dict[str, str]:
     Args:
       more: The user's config files, which may define fields of a task.
     """
-    family = CONFIGS.parent / "families" / architecture / "fields.py"
+    family = files.CONFIGS.parent / "families" / architecture / "fields.py"
     found: dict[str, str] = {}
     for path in filter(Path.exists, (*more, Path(fields.__file__), family)):
         found |= _comments(path.read_text("utf-8").splitlines())

@@ -45,11 +45,6 @@ def phases_of(config: ConfigDict) -> list[Phase]:
     return [first, Phase(change, train.num_steps, *shape)]
 
 
-def phase_at(config: ConfigDict, step: int) -> Phase:
-    """Returns the phase of the config that `step` belongs to."""
-    return find_phase(phases_of(config), step)
-
-
 def find_phase(schedule: Sequence[Phase], step: int) -> Phase:
     """Returns the phase that `step` belongs to (the last phase after the last step)."""
     *earlier, last = schedule

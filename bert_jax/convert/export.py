@@ -47,34 +47,32 @@ def export_folder(
         the length to which the tokenizer truncates, if requested.
 
     Raises:
-      UserError: The folder has files, or the disk is full.
+      UserError: The folder has files.
+      OSError: The disk is full, or the folder cannot be made.
     """
     folder = folder.absolute()
     require_empty(folder)
     _check_architecture(weights, provenance)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with storage.temporary_folder(folder) as new:
-            _write_folder(weights, tokenizer, new, provenance, folder.name)
-            for name, other in weights.others.items():  # the config is not theirs
-                length = {"max_seq_length": _length(other.config, provenance)}
-                (new / name).mkdir()
-                _write_folder(other, tokenizer, new / name, length, name)
-            config = provenance.get("config") or {}
-            task = config.get("task", {})
-            if task.get("name") == "embeddings":
-                size = weights.config.hidden_size
-                files = sentence_transformers.files_of_task(task, size)
-                for name, value in files.items():
-                    (new / name).parent.mkdir(exist_ok=True)
-                    _write_json(new / name, value)
-            if weights.learned:
-                base, model = config["init_from"], config["model"]
-                if not peft.write(weights, base, model["lora_alpha"], new / ADAPTER):
-                    log.warning("exported without %s/: not PEFT's form", ADAPTER)
-            new.rename(folder)  # also onto an empty folder
-    except OSError as error:
-        raise UserError(f"--output={folder}: {error.strerror or error}") from error
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with storage.name_full_disk(folder), storage.temporary_folder(folder) as new:
+        _write_folder(weights, tokenizer, new, provenance, folder.name)
+        for name, other in weights.others.items():  # the config is not theirs
+            length = {"max_seq_length": _length(other.config, provenance)}
+            (new / name).mkdir()
+            _write_folder(other, tokenizer, new / name, length, name)
+        config = provenance.get("config") or {}
+        task = config.get("task", {})
+        if task.get("name") == "embeddings":
+            size = weights.config.hidden_size
+            files = sentence_transformers.files_of_task(task, size)
+            for name, value in files.items():
+                (new / name).parent.mkdir(exist_ok=True)
+                _write_json(new / name, value)
+        if weights.learned:
+            base, model = config["init_from"], config["model"]
+            if not peft.write(weights, base, model["lora_alpha"], new / ADAPTER):
+                log.warning("exported without %s/: not PEFT's form", ADAPTER)
+        new.rename(folder)  # also onto an empty folder
 
 
 def _write_folder(

@@ -215,7 +215,6 @@ class Layout:
           values: Values from the tables.
           fields, path: See `config`.
         """
-        del values, path
         return {"causal": bool(fields.get("is_decoder", False))}
 
     def adapt(self, tensors: Tensors, config: BertConfig) -> None:

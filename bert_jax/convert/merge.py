@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -49,29 +48,23 @@ class Report(NamedTuple):
 
     def table(self) -> tuple[list[tuple[str, int, str]], tuple[str, str, str]]:
         """Returns rows and header of a short table: action, number of arrays, parts."""
-        rows = []
-        for what, names in (
-            ("taken", self.taken),
-            ("new, untrained", self.initialised),
-            ("left over", self.left_over),
-        ):
-            # "bert/pooler/kernel" -> bert. Other projects' names are unchanged.
-            parts = dict.fromkeys(name.partition("/")[0] for name in names)
-            if what.startswith("new"):  # -> bert/pooler, and one of many layers' names
-                parts = dict.fromkeys(_of_any_layer(name) for name in names)
-            rows.append((what, len(names), textwrap.shorten(", ".join(parts), 60)))
+
+        def heads(names: Sequence[str]) -> Collection[str]:
+            """Returns `bert` for bert/pooler/kernel, and other projects' names."""
+            return dict.fromkeys(name.partition("/")[0] for name in names)
+
+        rows = [
+            (what, len(names), textwrap.shorten(", ".join(parts), 60))
+            for what, names, parts in (
+                ("taken", self.taken, heads(self.taken)),
+                ("new, untrained", self.initialised, self.missing),
+                ("left over", self.left_over, heads(self.left_over)),
+            )
+        ]
         return rows, ("", "arrays", "of")
 
     def to_json(self) -> str:
         return json.dumps(self._asdict(), indent=2) + "\n"
-
-
-def _of_any_layer(name: str) -> str:
-    """Returns the name of a new part: a head's, or the module's in the trunk."""
-    head, *inner = name.split("/")
-    if head != "bert":
-        return head
-    return re.sub(r"layer_\d+", "layer_*", "/".join((head, *inner[:-1])))
 
 
 def merge_weights(

@@ -16,8 +16,8 @@ from flax.traverse_util import flatten_dict
 from jaxtyping import Float32
 
 from bert_jax.family import FAMILIES
-from bert_jax.models.architectures import init_with_heads
 from bert_jax.models.config import BertConfig
+from bert_jax.models.heads import init_model
 from bert_jax.models.layers import kernel_inputs
 
 Array = Float32[np.ndarray, "..."]
@@ -98,7 +98,7 @@ def parameter_shapes(config: BertConfig, heads: Keys, labels: int) -> dict[Keys,
     )
     family = FAMILIES[config.architecture]
     model = family.with_heads(few, heads, labels=labels or 1)
-    init = functools.partial(init_with_heads, model)
+    init = functools.partial(init_model, model)
     tree = nn.meta.unbox(jax.eval_shape(init, jax.random.key(0)))
     shapes = {path: leaf.shape for path, leaf in flatten_dict(tree).items()}
     second = {path: shape for path, shape in shapes.items() if "layer_1" in path}

@@ -5,7 +5,6 @@ PyTorch's files and TensorFlow's checkpoints are read. A family's `Layout` has t
 of its files.
 """
 
-import contextlib
 import copy
 import dataclasses
 import itertools
@@ -33,10 +32,9 @@ from bert_jax.convert import (
     sentence_transformers,
     tensors,
 )
-from bert_jax.convert.export import PROVENANCE
 from bert_jax.convert.layout import Layout, Weights
 from bert_jax.convert.tensors import Entry, Tensors
-from bert_jax.errors import UserError, first_line
+from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family, family_by_name
 from bert_jax.models import lora
 from bert_jax.models.config import KERNELS, BertConfig
@@ -254,7 +252,7 @@ class HuggingFace(Source):
     def _provenance(self) -> dict[str, Any]:
         """Returns `Weights.provenance`. It is of no use if `transformers` has trained
         the model since, which keeps our field and adds its version."""
-        recorded = self._fields.get(PROVENANCE)
+        recorded = self._fields.get(export.PROVENANCE)
         is_ours = "transformers_version" not in self._fields
         return recorded if isinstance(recorded, dict) and is_ours else {}
 
@@ -334,24 +332,26 @@ class Google(HuggingFace):
 
 def _variables(prefix: pathlib.Path) -> Iterator[Entry]:
     """Yields a checkpoint's weights as the tensors that PyTorch has for them."""
-    with _explained(prefix):
-        # Otherwise its C++ code prints about devices.
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # Otherwise its C++ code prints about devices.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
         import tensorflow  # slow, and an extra
-
-        for kind in ("GPU", "TPU"):
-            tensorflow.config.set_visible_devices([], kind)
-        reader = tensorflow.train.load_checkpoint(str(prefix))
-        shapes = reader.get_variable_to_shape_map()
+    except ImportError as error:
+        raise UserError(
+            f"{prefix}: a TensorFlow checkpoint: pip install -e '.[google]'"
+        ) from error
+    for kind in ("GPU", "TPU"):
+        tensorflow.config.set_visible_devices([], kind)
+    reader = tensorflow.train.load_checkpoint(str(prefix))
+    shapes = reader.get_variable_to_shape_map()
 
     def entry(variable: str, name: str, shape: tuple[int, ...]) -> Entry:
         # [inputs, outputs], but `output_weights` are multiplied with transpose_b=True.
         transposed = variable.endswith("/kernel")
 
         def read() -> np.ndarray:
-            with _explained(prefix):
-                array = np.asarray(reader.get_tensor(variable))
-                return array.T if transposed else array
+            array = np.asarray(reader.get_tensor(variable))
+            return array.T if transposed else array
 
         return Entry(name, shape[::-1] if transposed else shape, True, read)
 
@@ -361,20 +361,6 @@ def _variables(prefix: pathlib.Path) -> Iterator[Entry]:
             for pattern, replacement in _FROM_GOOGLE:
                 name = re.sub(pattern, replacement, name)
             yield entry(variable, name, tuple(shape))
-
-
-@contextlib.contextmanager
-def _explained(prefix: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise UserError(
-            f"{prefix}: a TensorFlow checkpoint: pip install -e '.[google]'"
-        ) from error
-    except Exception as error:  # TensorFlow's errors share no narrower class
-        raise UserError(
-            f"{prefix}: cannot be read: {first_line(error)}; download it again"
-        ) from error
 
 
 class Run(Source):
@@ -391,7 +377,6 @@ class Run(Source):
 
     def tokenizer(self, config: BertConfig | None = None) -> Tokenizer | None:
         """Returns the tokenizer. A run may have more embedding rows than tokens."""
-        del config
         return super().tokenizer()
 
     def read(self, name: str = "") -> Weights:
@@ -593,17 +578,12 @@ def find_source(path: str | Path) -> Source:
         fields = workdir.read_config(folder)
         architecture = fields["model"].get("architecture", "bert")
         family = family_by_name(fields["task"].get("name", ""), architecture)
-        return _of_family(family, folder, step)
+        return family.source(folder, family, step)
     for family in FAMILIES.values():
         if family.weights_file and family.weights_file in names:
-            return _of_family(family, folder)
+            return family.source(folder, family)
     wanted = f"{tensors.WEIGHTS}, {CHECKPOINTS}/ or {Google.CONFIG}"
     raise UserError(f"{folder}: no weights: has none of {wanted}")
-
-
-def _of_family(family: Any, folder: Path, step: int | None = None) -> Source:
-    source: Source = family.source(folder, family, step)
-    return source
 
 
 def read_weights(path: str | Path) -> Weights:

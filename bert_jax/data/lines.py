@@ -10,7 +10,6 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
-from bert_jax.runtime.storage import Path
 
 
 def _zstandard(file: Any) -> Any:
@@ -37,7 +36,7 @@ def uncompressed_name(name: str) -> str:
 
 
 def read_lines(
-    path: str | Path, *, may_be_empty: bool = False
+    path: str | storage.Path, *, may_be_empty: bool = False
 ) -> Iterator[tuple[int, str]]:
     """Yields line numbers from 1, and lines without their line breaks.
 

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.config.phases import Phase, phase_at, phases_of
+from bert_jax.config.phases import Phase, find_phase, phases_of
 from bert_jax.data import masking, packing, prepare, records
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, Batch, RowIndex, read_ahead, scale_rows
@@ -99,7 +99,8 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
       `next_sentence_labels` [batch] (0: IsNext, 1: NotNext, -1: a padding row). With
       `corpus.packing` the training batches are those of `packing.pack_pairs`.
     """
-    phase = phase_at(config, step) if split == "train" else phases_of(config)[0]
+    phases = phases_of(config)
+    phase = find_phase(phases, step) if split == "train" else phases[0]
     first = phase.first_step if split == "train" else 0
     return _resolved(config.to_json(), phase, split)[step - first]
 
@@ -115,7 +116,7 @@ class _Pairs:
         self._continuation = np.zeros(len(vocabulary), bool)
         for piece, index in vocabulary.items():
             self._continuation[index] = kind.continues(piece)
-        marks = tokenization.own_special(data.tokenizer, tokenization.SPECIAL_TOKENS)
+        marks = tokenization.own_special(data.tokenizer)
         self._masked = np.ones(len(vocabulary), bool)  # which tokens may be masked
         self._masked[[*marks, self._special.sep]] = False
         self._config = config
@@ -361,7 +362,7 @@ class RunData:
 
     def dev(self, step: int = 0, rows: RowIndex = slice(None)) -> grain.MapDataset:
         """Returns the batches of dev, at the length of the last of `step` steps."""
-        phase = phase_at(self._config, max(step - 1, 0))
+        phase = find_phase(phases_of(self._config), max(step - 1, 0))
         data = self.of(phase.max_seq_length)
         return batch_dataset(self._config, phase, data, "dev", rows)
 

@@ -46,9 +46,6 @@ def packed_rows(
       folder: Folder of prepared sentence pairs.
       limit: Tokens of a row, the pairs' `max_seq_length`.
       pairs: Maximum number of pairs in a row.
-
-    Raises:
-      UserError: the folder's records cannot be read.
     """
     path = folder / f"packed-{pairs}.npy"
     if not path.exists():
@@ -221,11 +218,7 @@ def _patterns(counts: list[int], limit: int, pairs: int) -> dict[tuple[int, ...]
 
 
 def record_lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
-    """Returns the tokens of each training record, special tokens included.
-
-    Raises:
-      UserError: the folder's records cannot be read.
-    """
+    """Returns the tokens of each training record, special tokens included."""
     shards = records.shard_paths(folder, "train")
     return np.concatenate([*workers.ordered_map(_lengths_of, None, shards)])
 

@@ -18,7 +18,6 @@ from bert_jax.data.lines import read_lines
 from bert_jax.data.tables import ColumnSpec, Row, as_text, read_table
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
-from bert_jax.runtime.storage import Path
 
 _UNLABELLED = "unsup"  # IMDb's reviews without a class
 
@@ -79,7 +78,7 @@ def read_texts(
     return rows
 
 
-def read_folders(folder: str | Path) -> list[Row]:
+def read_folders(folder: str | storage.Path) -> list[Row]:
     """Reads FOLDER/CLASS/*.txt, as IMDb has them, sorted by class and file name.
 
     An empty file is an empty text.
@@ -105,7 +104,7 @@ def read_folders(folder: str | Path) -> list[Row]:
     return rows
 
 
-def film_urls(folder: str | Path, rows: Sequence[Row]) -> list[str] | None:
+def film_urls(folder: str | storage.Path, rows: Sequence[Row]) -> list[str] | None:
     """Returns the URL of each review's film, from IMDb's archive.
 
     Line n (from 0) of urls_CLASS.txt, next to the class folders, is the URL of the film
@@ -116,9 +115,6 @@ def film_urls(folder: str | Path, rows: Sequence[Row]) -> list[str] | None:
 
     Returns:
       The URLs, or None where urls_CLASS.txt is missing for a class.
-
-    Raises:
-      UserError: A review has no line in urls_CLASS.txt.
     """
     home = storage.storage_path(folder)
     paths = {label: home / f"urls_{label}.txt" for label in {x["label"] for x in rows}}
@@ -128,13 +124,7 @@ def film_urls(folder: str | Path, rows: Sequence[Row]) -> list[str] | None:
     film_urls = []
     for row in rows:
         number = storage.storage_path(row["where"]).name.partition("_")[0]
-        try:
-            film_urls.append(urls[row["label"]][int(number)])
-        except (ValueError, IndexError) as error:
-            raise UserError(
-                f"{paths[row['label']]}: no line for {row['where']}, so its film could "
-                "be in both train and dev: complete the file, or delete it"
-            ) from error
+        film_urls.append(urls[row["label"]][int(number)])
     return film_urls
 
 

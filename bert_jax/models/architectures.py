@@ -5,13 +5,13 @@ from typing import ClassVar
 
 import flax.linen as nn
 import jax
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.crf import Crf
 from bert_jax.models.encoder import Encoded, Packed
-from bert_jax.models.heads import Classifier, HiddenLayer, MaskedLmHead, init_model
+from bert_jax.models.heads import Classifier, HiddenLayer, MaskedLmHead
 from bert_jax.models.layers import Dense, dropout
 from bert_jax.models.lstm import BiLstm
 from bert_jax.types import DropoutKey
@@ -131,7 +131,6 @@ class BertWithHeads(nn.Module):
         key: DropoutKey,
         rows: tuple[int, ...],
     ) -> Float[Array, "..."]:
-        del bert
         source, drops, outputs = LINEAR_HEADS[head]
         features, rate = getattr(encoded, source), self.config.hidden_dropout_prob
         if head in self.hidden_layers:
@@ -164,11 +163,3 @@ def _named(
     if head == "question_answering":
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
     return {"logits": logits.reshape(rows) if head == "multiple_choice" else logits}
-
-
-def init_with_heads(model: BertWithHeads, key: Key[Array, ""]) -> dict:
-    """Returns initial parameters, each boxed with its logical axis names.
-
-    The same key gives the same values whether the layers are stacked or not.
-    """
-    return init_model(model, key, inputs=3)

@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 _FORBIDDEN = -10_000.0
 
@@ -26,24 +26,20 @@ _SAME = {"L": "E", "U": "S"}
 
 
 class Transitions(NamedTuple):
-    """The learned parameters of a CRF."""
+    """The learned parameters of a CRF, or which transitions may be guessed."""
 
-    between: Float[Array, "from_tag to_tag"]
-    first: Float[Array, "tag"]
-    last: Float[Array, "tag"]
+    between: Shaped[Array, "from_tag to_tag"]
+    first: Shaped[Array, "tag"]
+    last: Shaped[Array, "tag"]
 
-    def within(self, allowed: "Allowed") -> "Transitions":
-        """Returns these, and 10,000 less for each transition that is not allowed."""
+    def within(self, allowed: "Transitions") -> "Transitions":
+        """Returns these, and 10,000 less for each transition that is not allowed.
+
+        Args:
+          allowed: True for each that is. See `allowed`.
+        """
         both = zip(self, allowed, strict=True)
         return Transitions(*(x + jnp.where(a, 0.0, _FORBIDDEN) for x, a in both))
-
-
-class Allowed(NamedTuple):
-    """Which transitions may be guessed."""
-
-    between: Bool[Array, "from_tag to_tag"]
-    first: Bool[Array, "tag"]
-    last: Bool[Array, "tag"]
 
 
 class Crf(nn.Module):
@@ -166,7 +162,7 @@ def keeps_to(scheme: str, tags: Sequence[str]) -> bool:
     return all(_may_follow(scheme, *pair) for pair in pairs)
 
 
-def allowed(labels: Sequence[str], scheme: str) -> Allowed:
+def allowed(labels: Sequence[str], scheme: str) -> Transitions:
     """Returns the transitions that a scheme of SCHEMES allows.
 
     Args:
@@ -178,7 +174,7 @@ def allowed(labels: Sequence[str], scheme: str) -> Allowed:
 
     between = np.array([row(label) for label in labels])
     last = np.array([_may_follow(scheme, label, None) for label in labels])
-    return Allowed(jnp.asarray(between), jnp.asarray(row(None)), jnp.asarray(last))
+    return Transitions(jnp.asarray(between), jnp.asarray(row(None)), jnp.asarray(last))
 
 
 def _may_follow(scheme: str, before: str | None, after: str | None) -> bool:

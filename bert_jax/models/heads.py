@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Packed, stack_layers
+from bert_jax.models.encoder import Packed, stack_layers
 from bert_jax.models.layers import (
     ACTIVATION_FUNCTIONS,
     Dense,
@@ -123,17 +124,17 @@ class Classifier(Dense):
 
 
 class BertForPreTraining(nn.Module):
-    """BERT with the masked LM and next sentence heads (run_pretraining.py)."""
+    """The family's trunk with the masked LM and next sentence heads
+    (run_pretraining.py)."""
 
     config: BertConfig
-    # Class variables that a family overrides.
-    trunk: ClassVar[Callable[..., nn.Module]] = Bert
-    lm_head: ClassVar[Callable[..., nn.Module]] = MaskedLmHead
-    has_nsp_head: ClassVar[bool] = True  # has the next sentence head
+    lm_head: ClassVar[Callable[..., nn.Module]] = MaskedLmHead  # of the family
 
     def setup(self) -> None:
-        self.bert, self.masked_lm = self.trunk(self.config), self.lm_head(self.config)
-        if self.has_nsp_head:
+        family = FAMILIES[self.config.architecture]
+        self.bert = family.trunk(self.config)
+        self.masked_lm = self.lm_head(self.config)
+        if family.has_nsp_head:
             names = ("embed", "labels")
             self.next_sentence = Dense(self.config, (2,), names, logits=True)
 
@@ -160,7 +161,7 @@ class BertForPreTraining(nn.Module):
             return {"lm_logits": self.token_logits(encoded.sequence[:, :-1], training)}
         # The logits are the model's largest array, so only at the masked positions.
         logits = {"masked_lm_logits": self.token_logits(encoded.gathered, training)}
-        if self.has_nsp_head:
+        if FAMILIES[self.config.architecture].has_nsp_head:
             logits["next_sentence_logits"] = self.next_sentence(encoded.pooled)
         return logits
 
@@ -172,7 +173,7 @@ class BertForPreTraining(nn.Module):
         return jnp.asarray(self.masked_lm(hidden, embedding, training))
 
 
-def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int) -> dict:
+def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int = 3) -> dict:
     """Returns initial parameters of a model with a `config`, boxed with logical axes.
 
     The same key gives the same values whether the layers are stacked or not.

@@ -8,7 +8,6 @@ from tokenizers import Tokenizer
 from bert_jax import family
 from bert_jax.config.fields import GLUE
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
 from bert_jax.registry import Registry
 
 if TYPE_CHECKING:  # data of tasks is read without JAX
@@ -46,7 +45,7 @@ def create_task(
     if name == chosen.name and chosen.pretraining is not None:
         return chosen.pretraining(config, tokenizer)
     if name not in TASKS:
-        others = [each.name for each in FAMILIES.values() if each.pretraining]
+        others = [each.name for each in family.FAMILIES.values() if each.pretraining]
         raise UserError(
             f"config.task.name={name!r}: choose one of {', '.join([*TASKS, *others])}; "
             "one of your own needs the --config file that adds it"

@@ -142,10 +142,7 @@ class Teacher:
         Args:
           params: Parameters of the step, which have `teacher`.
         """
-        found: dict[str, Any] = self.task.apply(
-            params["teacher"], batch, None, self.terms
-        )
-        return found
+        return self.task.apply(params["teacher"], batch, None, self.terms)
 
     def join(
         self,

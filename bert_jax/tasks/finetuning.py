@@ -22,9 +22,10 @@ from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
+from bert_jax.models.architectures import HEADS, BertWithHeads
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
+from bert_jax.models.heads import init_model
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import distillation
 from bert_jax.tasks.task import Data, Predictor, Results, write_rows
@@ -59,7 +60,7 @@ class Finetuning(distillation.Taught, Predictor):
         super().__init__(config)
         self._tokenizer = tokenizer or tokenization.required_tokenizer(config)
         self.special_tokens = tokenization.special_ids(self._tokenizer)
-        self.last = tokenization.last_id(self._tokenizer)  # at a sequence's end
+        self.last = self.special_tokens.last  # at a sequence's end
         self._kind = tokenization.kind_of(self._tokenizer)
         self._examples: dict[str, Sequence[Row]] = {}
         self._encoded: dict[str, list[Feature]] = {}
@@ -77,9 +78,10 @@ class Finetuning(distillation.Taught, Predictor):
 
     # Members that a task defines.
 
-    @abc.abstractmethod
     def read_rows(self, split: str) -> Sequence[Row] | None:
         """Returns the rows of a split, in file order.
+
+        By default they are `read_file` of `config.task.SPLIT_file`.
 
         Args:
           split: `train`, `dev`, `test`, or one that only this task has.
@@ -90,6 +92,12 @@ class Finetuning(distillation.Taught, Predictor):
         Raises:
           UserError: a file or record is wrong. The message names file, line and remedy.
         """
+        source = self.config.task.get(f"{split}_file", "")
+        return self.read_file(source, split) if source else None
+
+    def read_file(self, source: str, split: str) -> Sequence[Row]:
+        """Returns the rows of a split's file. Raises as `read_rows`."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def parse_row(self, row: Row) -> Row:
@@ -161,7 +169,10 @@ class Finetuning(distillation.Taught, Predictor):
         write_rows(folder / f"{split}.jsonl", rows)
 
     def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
-        """Returns the majority baseline's scores, or none if they would mean little."""
+        """Returns the majority baseline's scores, or none if they would mean little.
+
+        Only rows with labels have a baseline.
+        """
         return {}
 
     def score_details(self, examples: Sequence[Row], answers: Answers) -> str:
@@ -237,7 +248,7 @@ class Finetuning(distillation.Taught, Predictor):
         return Data(unknown, len(rows), {"rows": rows.digest(), "dev": dev})
 
     def init_params(self, key: Key[Array, ""]) -> dict:
-        return init_with_heads(self.model, key)
+        return init_model(self.model, key)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         table, size = self._rows("train"), self.config.train.batch_size
@@ -454,7 +465,7 @@ class Finetuning(distillation.Taught, Predictor):
     @functools.cached_property
     def between(self) -> tuple[int, ...]:
         """Tokens between two texts. The first belongs to the first text."""
-        return tokenization.separator_ids(self.tokenizer)
+        return self.special_tokens.between
 
     @property
     def padding(self) -> dict[str, int]:

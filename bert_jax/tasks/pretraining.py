@@ -20,7 +20,6 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.config import phases
 from bert_jax.data import masking
-from bert_jax.data.masking import has_masks
 from bert_jax.data.rows import RowIndex
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
@@ -79,7 +78,7 @@ class Pretraining(distillation.Taught):
         )
         family = FAMILIES[self.model_config.architecture]
         family.check(self.model_config)
-        if kind.causal == has_masks(config):
+        if kind.causal == masking.has_masks(config):
             wrong = f"config.task.objective={config.task.objective}: config.model."
             raise UserError(
                 f"{wrong}causal=False, but it predicts from left to right; set it True"
@@ -90,9 +89,7 @@ class Pretraining(distillation.Taught):
         self.objective = kind
         corpus, task = config.corpus, config.task
         self._scores_pairs = corpus.nsp and task.nsp_loss and kind.next_sentence
-        if self._scores_pairs and not getattr(
-            family.for_pretraining, "has_nsp_head", True
-        ):
+        if self._scores_pairs and not family.has_nsp_head:
             raise UserError(
                 f"config.corpus.nsp=True: {family.title} is trained without sentence "
                 "pairs; set --config.corpus.nsp=False"
@@ -145,7 +142,7 @@ class Pretraining(distillation.Taught):
         """Prepares every phase's data. The fraction of [UNK] is the first phase's."""
         from bert_jax.data import prepare
 
-        if has_masks(self.config):
+        if masking.has_masks(self.config):
             _warn_of_few_predictions(self.config)
         datasets = self._data.all()
         first = self._data.of(self.config.corpus.max_seq_length)

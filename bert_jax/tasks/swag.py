@@ -99,11 +99,8 @@ class Swag(Finetuning):
     loss_name = "choice_loss"
     main_score = "accuracy"
 
-    def read_rows(self, split: str) -> list[Row] | None:
-        """Reads the records of `config.task.SPLIT_file`. `test` may be unlabeled."""
-        source = self.config.task.get(f"{split}_file", "")
-        if not source:
-            return None
+    def read_file(self, source: str, split: str) -> list[Row]:
+        """Reads the records of a split. `test` may be unlabeled."""
         return read_choices(source, labelled=split != "test")
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
@@ -157,8 +154,6 @@ class Swag(Finetuning):
 
     def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of always choosing this split's most frequent label."""
-        if not examples or any(example["label"] is None for example in examples):
-            return {}
         majority = np.argmax(np.bincount(np.array([e["label"] for e in examples])))
         return self.scores(split, examples, [np.eye(CHOICES)[majority]] * len(examples))
 

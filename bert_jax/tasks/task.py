@@ -50,6 +50,16 @@ def require_text(row: Row, name: str) -> str:
     return text
 
 
+def require_words(row: Row) -> list[str]:
+    """Returns `words` of a row of `predict`. Raises ValueError if they are no words."""
+    words = row["words"]
+    if not isinstance(words, list) or not all(
+        isinstance(word, str) and word for word in words
+    ):
+        raise ValueError('"words" must be a list of strings, none of them empty')
+    return words
+
+
 class Predictor:
     """Conversion of rows to sequences, and of a model's outputs to answers.
 

@@ -19,7 +19,6 @@ from tokenizers import Tokenizer
 from bert_jax.data import texts, truncation
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, ColumnSpec, Row
-from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
@@ -81,9 +80,7 @@ class Text(Finetuning):
         super().__init__(config, tokenizer)
         self.main_score = next(iter(SCORES[self.kind]))
         self.loss_name = f"{self.kind}_loss"
-        self._loaded: dict[str, list[Row]] = {}
-        self._balanced = config.task.get("class_weights", "none") == "balanced"
-        self._smoothing = config.task.get("label_smoothing", 0.0)
+        self._loaded: dict[str, Sequence[Row]] = {}
         self._calibration = config.task.get("calibration", "none")
         for name, limited, kinds in _LIMITED:
             value = config.task.get(name)
@@ -105,7 +102,7 @@ class Text(Finetuning):
         """Whether every row is a pair. False means that a row may be one."""
         return bool(self.config.task.get("text_b"))
 
-    def load(self, split: str) -> list[Row] | None:
+    def load(self, split: str) -> Sequence[Row] | None:
         """Reads a split's rows, with labels by name. Only `test` may be unlabeled.
 
         With `task.dev_fraction`, `train` and `dev` are parts of the training file.
@@ -113,13 +110,13 @@ class Text(Finetuning):
         task = self.config.task
         fraction = task.get("dev_fraction", 0.0)
         if not fraction or split not in ("train", "dev"):
-            return self._file(split)
+            return super().read_rows(split)
         if task.dev_file:
             raise UserError(
                 f"config.task.dev_fraction={fraction}: dev_file={task.dev_file} is "
                 "named too; set one of them"
             )
-        whole = self._file("train") or []
+        whole = super().read_rows("train") or []
         groups = [f"{row['text']}\0{row.get('text_b')}" for row in whole]
         by_class = self.kind == "classification"
         kept, held = texts.hold_out(whole, fraction, groups, by_class=by_class)
@@ -130,10 +127,8 @@ class Text(Finetuning):
             )
         return held if split == "dev" else kept
 
-    def _file(self, split: str) -> list[Row] | None:
+    def read_file(self, source: str, split: str) -> list[Row]:
         task = self.config.task
-        if not (source := task.get(f"{split}_file", "")):
-            return None
         return texts.read_texts(
             source,
             self.kind,
@@ -233,7 +228,9 @@ class Text(Finetuning):
         if self.kind == "regression":
             return ("score",)
         rows = self._loaded["train"] = self.load("train") or []
-        names = sorted_labels({x for r in rows for x in texts.label_names(r["label"])})
+        names = texts.sorted_labels(
+            {x for r in rows for x in texts.label_names(r["label"])}
+        )
         if self.config.task.get("label_names"):
             return self._name_labels(names)
         if self.kind == "classification" and texts.seem_scores(names):
@@ -323,7 +320,8 @@ class Text(Finetuning):
         """
         outputs, labels = logits["logits"], batch["label"]
         if self.kind == "classification":
-            return of_classes(outputs, labels, self._smoothing)
+            smoothing = self.config.task.get("label_smoothing", 0.0)
+            return of_classes(outputs, labels, smoothing)
         if self.kind == "multilabel":
             import optax  # inference has no loss
 
@@ -348,7 +346,7 @@ class Text(Finetuning):
     def row_weights(self, batch: Arrays) -> Float[Array, "batch"]:
         """Returns 1 per row, or its class's weight (`task.class_weights=balanced`)."""
         weights = super().row_weights(batch)
-        if not self._balanced:
+        if self.config.task.get("class_weights") != "balanced":
             return weights
         return weights * jnp.asarray(self._class_weights)[batch["label"]]
 
@@ -432,7 +430,7 @@ class Text(Finetuning):
         guesses = np.array([self.guess(answer) for answer in answers])
         functions, names = SCORES[self.kind], list(self.labels)
         if self.kind == "classification":
-            names = sorted_labels(set(self.labels))
+            names = texts.sorted_labels(set(self.labels))
             ranks = np.array([names.index(name) for name in self.labels])
             labels, guesses = ranks[labels], ranks[guesses]
         if self.kind == "regression":
@@ -445,9 +443,7 @@ class Text(Finetuning):
 
     def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of always giving the split's majority label (or mean)."""
-        labels = [example.get("label") for example in examples]
-        if not labels or None in labels:
-            return {}
+        labels = [example["label"] for example in examples]
         if self.kind == "regression":
             answer = np.array([np.mean(np.array(labels))])
         else:

@@ -18,8 +18,12 @@ from bert_jax.family import FAMILIES
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.tokenization.tokenizer_json import OTHER_WORDPIECE, UNIGRAM
+from bert_jax.tokenization.wordpiece import (
+    NORMALIZER_FIELDS,
+    WORDPIECE,
+    VocabularyType,
+)
 from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
-from bert_jax.tokenization.wordpiece import WORDPIECE, VocabularyType
 from bert_jax.tokenization.wordpiece import SpecialIds as SpecialIds
 from bert_jax.tokenization.wordpiece import bert_normalizer as bert_normalizer
 from bert_jax.tokenization.wordpiece import build_tokenizer as build_tokenizer
@@ -78,7 +82,9 @@ def load(
             f"{path}: cannot read the vocabulary ({first_line(error)}); set "
             "tokenizer.vocab_file to a vocab.txt or tokenizer.json in UTF-8"
         ) from error
-    named = [kind for kind in other_kinds(path.name) if kind.files[0] == path.name]
+    named: list[VocabularyType] = []
+    if path.name not in ("tokenizer.json", *WORDPIECE.files):
+        named = [kind for kind in other_kinds() if kind.files[0] == path.name]
     if path.suffix == ".json" and not named:
         tokenizer = _from_json(path, content)
     else:
@@ -140,31 +146,30 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
     Raises:
       UserError: see `load` and `of_folder`, or `init_from` has none.
     """
-    if config.tokenizer.vocab_file:
-        settings = config.tokenizer
-        vocabulary = load(
-            settings.vocab_file, settings.lowercase, settings.strip_accents
-        )
-        _check_kind(vocabulary, config.model.architecture, settings.vocab_file)
-        return add_words(vocabulary, settings.get("add", ()))
-    if not config.init_from:
-        if config.tokenizer.get("add", ()):
+    settings = config.tokenizer
+    words, where = settings.get("add", ()), settings.vocab_file or config.init_from
+    if not where:
+        if words:
             raise UserError(
                 "config.tokenizer.add: there is no vocabulary to add to; name "
                 "config.init_from or config.tokenizer.vocab_file"
             )
         return None
-    folder, _ = storage.split_checkpoint_path(
-        hub.model_folder(config.init_from), "checkpoints"
-    )
-    tokenizer = of_folder(folder)
+    tokenizer: Tokenizer | None
+    if settings.vocab_file:
+        tokenizer = load(where, settings.lowercase, settings.strip_accents)
+    else:
+        folder, _ = storage.split_checkpoint_path(
+            hub.model_folder(where), "checkpoints"
+        )
+        tokenizer = of_folder(folder)
     if tokenizer is None:
         raise UserError(
-            f"{config.init_from}: no vocab.txt or tokenizer.json beside the weights; "
+            f"{where}: no vocab.txt or tokenizer.json beside the weights; "
             "name one with --config.tokenizer.vocab_file"
         )
-    _check_kind(tokenizer, config.model.architecture, config.init_from)
-    return add_words(tokenizer, config.tokenizer.get("add", ()))
+    _check_kind(tokenizer, config.model.architecture, where)
+    return add_words(tokenizer, words)
 
 
 def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
@@ -181,7 +186,9 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
                 f"config.tokenizer.add: {word!r}: write a word without white space "
                 "around it"
             )
-        if is_token(tokenizer, word) or tokenizer.token_to_id(word) is not None:
+        ids = tokenizer.encode(f"{space}{word}", add_special_tokens=False).ids
+        is_one = len(ids) == 1 and ids[0] != special_ids(tokenizer).unk
+        if is_one or tokenizer.token_to_id(word) is not None:
             raise UserError(
                 f"config.tokenizer.add: {word!r} is a token already; leave it out"
             )
@@ -189,13 +196,6 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
         word_token = AddedToken(word, single_word=True, lstrip=bool(space))
         tokenizer.add_tokens([word_token])
     return tokenizer
-
-
-def is_token(tokenizer: Tokenizer, word: str) -> bool:
-    """Returns whether a text that is this word has a single token, other than [UNK]."""
-    text = f"{kind_of(tokenizer).before_word}{word}"
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
-    return len(ids) == 1 and ids[0] != special_ids(tokenizer).unk
 
 
 def required_tokenizer(config: ConfigDict) -> Tokenizer:
@@ -233,9 +233,13 @@ def describe_tokenizer(tokenizer: Tokenizer) -> str:
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
-    """Returns the contents of a tokenizer's `vocab.txt` (or its kind's files) and
-    `tokenizer.json`."""
-    return kind_of(tokenizer).contents(tokenizer)
+    """Returns the contents of a tokenizer's `tokenizer.json` and, of WordPieces or
+    words, `vocab.txt`."""
+    files = {"tokenizer.json": tokenizer.to_str(pretty=True)}
+    if kind_of(tokenizer) is WORDPIECE:
+        lines = (f"{token}\n" for token in tokens_by_id(tokenizer))
+        files["vocab.txt"] = "".join(lines)
+    return files
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: str | Path) -> None:
@@ -249,17 +253,6 @@ def special_ids(tokenizer: Tokenizer) -> SpecialIds:
     return kind_of(tokenizer).special_ids(tokenizer)
 
 
-def last_id(tokenizer: Tokenizer) -> int:
-    """Returns the id of the token that ends a row: [SEP], or its equivalent."""
-    return kind_of(tokenizer).last_id(tokenizer)
-
-
-def separator_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Returns the ids of the tokens between the two texts of a pair: [SEP], or all of
-    its equivalents there."""
-    return kind_of(tokenizer).between(tokenizer)
-
-
 def kind_of(tokenizer: Tokenizer) -> VocabularyType:
     """Returns the kind of a vocabulary: WordPiece, unless a family claims it.
 
@@ -271,17 +264,10 @@ def kind_of(tokenizer: Tokenizer) -> VocabularyType:
     return next((kind for kind in known if kind.has(tokenizer)), WORDPIECE)
 
 
-def other_kinds(name: str = "") -> list[VocabularyType]:
-    """Returns the other kinds, or none where a file has the name of one of BERT's."""
-    return (
-        [] if name in ("tokenizer.json", *WORDPIECE.files) else vocabulary_kinds()[1:]
-    )
-
-
-def vocabulary_kinds() -> list[VocabularyType]:
-    """Returns every family's kind of vocabulary, WordPieces first."""
+def other_kinds() -> list[VocabularyType]:
+    """Returns the kinds of vocabularies that families have, but for WordPieces."""
     every = (family.vocabulary for family in FAMILIES.values())
-    return list(dict.fromkeys(kind for kind in every if kind is not None))
+    return [x for x in dict.fromkeys(every) if x not in (None, WORDPIECE)]
 
 
 def _beside(folder: Path) -> Path | None:
@@ -341,14 +327,11 @@ def _set_normalizer(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
     normalizer = tokenizer.normalizer
     if not isinstance(normalizer, normalizers.BertNormalizer):
         return
-    lowercase = fields.get("do_lower_case")
-    if isinstance(lowercase, bool) and lowercase != normalizer.lowercase:
-        normalizer.lowercase = lowercase
+    if fields.get("do_lower_case") is (not normalizer.lowercase):
         normalizer.strip_accents = None  # follows the case
-    if isinstance(accents := fields.get("strip_accents"), bool):
-        normalizer.strip_accents = accents
-    if isinstance(chinese := fields.get("tokenize_chinese_chars"), bool):
-        normalizer.handle_chinese_chars = chinese
+    for theirs, ours in NORMALIZER_FIELDS.items():
+        if isinstance(value := fields.get(theirs), bool):
+            setattr(normalizer, ours, value)
     tokenizer.normalizer = normalizer
 
 

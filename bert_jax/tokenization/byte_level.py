@@ -54,7 +54,7 @@ class ByteLevel(TokenizerJson):
     before_word = " "
 
     def __init__(self, marks: Marks):
-        self._marks, self.unknown = marks, marks.unk
+        self._marks = marks
         self.name = f"byte-level BPE, as with {marks.first} and {marks.last}"
 
     def has(self, tokenizer: Tokenizer) -> bool:
@@ -79,7 +79,6 @@ class ByteLevel(TokenizerJson):
           UserError: a file is missing or damaged, one does not fit the other, or it has
             special tokens other than MARKS.
         """
-        del normalizer
         pieces, pairs = read_merges(path, content)
         for marks in MARKS:
             if pieces.keys() >= {*marks} - {marks.unk}:  # no text has an unknown token
@@ -104,23 +103,17 @@ class ByteLevel(TokenizerJson):
             tokenizer.post_processor = _trimmed(tokenizer.post_processor)
         return tokenizer
 
-    def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
-        """Returns tokenizer.json, and the two files if they fully describe it."""
-        form = json.loads(tokenizer.to_str())
-        whole = {"tokenizer.json": tokenizer.to_str(pretty=True)}
-        added = {token["content"] for token in form["added_tokens"]}
-        if form["normalizer"] or added not in map(set, MARKS):
-            return whole
-        if not form["model"]["vocab"].keys() >= added:
-            return whole
-        return merges_contents(tokenizer) | whole
-
     def saved(
         self, tokenizer: Tokenizer, heads: Collection[str]
     ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
+        """Returns them. A tagger's tokenizer puts a space before each word, as
+        `tasks.ner` does, unless it cuts words in more than one step."""
         tokenizer, fields, special = super().saved(tokenizer, heads)
-        if "token_classification" in heads:
-            tokenizer = before_words(tokenizer)
+        form = json.loads(tokenizer.to_str())
+        cuts = form["pre_tokenizer"]
+        if cuts["type"] == "ByteLevel" and "token_classification" in heads:
+            cuts["add_prefix_space"] = True
+            tokenizer = Tokenizer.from_str(json.dumps(form))
         return tokenizer, fields, special
 
     def continues(self, piece: str) -> bool:
@@ -180,18 +173,6 @@ class ByteLevel(TokenizerJson):
 
 
 ANGLED, BRACKETED = map(ByteLevel, MARKS)
-
-
-def before_words(tokenizer: Tokenizer) -> Tokenizer:
-    """Returns a copy that itself puts a space before a text that has none, and before
-    each word where a text comes in words, as `tasks.ner` reads them.
-
-    A pre-tokenizer that cuts words in more than one step stays as it is.
-    """
-    form = json.loads(tokenizer.to_str())
-    if form["pre_tokenizer"]["type"] == "ByteLevel":
-        form["pre_tokenizer"]["add_prefix_space"] = True
-    return Tokenizer.from_str(json.dumps(form))
 
 
 def _build(
@@ -265,14 +246,3 @@ def read_merges(path: Path, content: str) -> tuple[dict[str, int], list[Pair]]:
             f"vocabulary ({first_line(error)})"
         ) from error
     return pieces, merges
-
-
-def merges_contents(tokenizer: Tokenizer) -> dict[str, str]:
-    """Returns both files' contents, by name."""
-    model = json.loads(tokenizer.to_str())["model"]
-    ordered = sorted(model["vocab"].items(), key=lambda item: item[1])
-    merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
-    return {
-        VOCABULARY: json.dumps(dict(ordered), ensure_ascii=False) + "\n",
-        MERGES: "".join(f"{line}\n" for line in ["#version: 0.2", *merges]),
-    }

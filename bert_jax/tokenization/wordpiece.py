@@ -21,6 +21,12 @@ from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# Fields of tokenizer_config.json, and those of BERT's normalizer.
+NORMALIZER_FIELDS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 # Longer words become [UNK]: WordpieceTokenizer in tokenization.py.
 MAX_CHARACTERS_PER_WORD = 200
 # White space at a line's end, as Unicode has it (Python counts four separators more),
@@ -43,6 +49,8 @@ class SpecialIds(NamedTuple):
     cls: int
     sep: int
     mask: int
+    last: int  # ends a row: [SEP], or another one
+    between: tuple[int, ...]  # between the two texts of a pair
 
 
 class VocabularyType:
@@ -51,7 +59,6 @@ class VocabularyType:
     Attributes:
       name: Name in messages and in metadata.json.
       files: The vocabulary, and any files that must be next to it.
-      unknown: The token for text without another token.
       around: Number of special tokens around a text in pre-training.
       before_word: Text before a word, or a sentence, inside a text, which makes a
         difference to its tokens.
@@ -63,7 +70,6 @@ class VocabularyType:
 
     name = "WordPieces"
     files: tuple[str, ...] = ("vocab.txt",)
-    unknown = "[UNK]"
     around = 2
     before_word = ""
     exclusive = False
@@ -75,7 +81,6 @@ class VocabularyType:
 
     def claims(self, content: str) -> bool:
         """Returns whether a file whose name several kinds share is of this kind."""
-        del content
         return True
 
     def read(
@@ -93,13 +98,24 @@ class VocabularyType:
         return assemble_tokenizer(_lines(path, content), normalizer)
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Completes a tokenizer.json that another program has written."""
-        return complete_tokenizer(tokenizer, SPECIAL_TOKENS)
+        """Completes a tokenizer.json that another program has written.
 
-    def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
-        """Returns its files' contents by name, with tokenizer.json's."""
-        lines = "".join(f"{piece}\n" for piece in tokens_by_id(tokenizer))
-        return {"vocab.txt": lines, "tokenizer.json": tokenizer.to_str(pretty=True)}
+        Adds [CLS] and [SEP] if nothing does, and keeps the model's own tokens whole: a
+        text may have special tokens that it has in addition to BERT's, such as the
+        markers of entities. The name of one of BERT's is text like any other.
+        """
+        if len(tokenizer.encode("").ids) != 2:
+            add_special_tokens(tokenizer)
+        if self.fault(tokenizer):
+            return tokenizer
+        ids = {*self.special_ids(tokenizer)[:5]}
+        form = json.loads(tokenizer.to_str())
+        own = [token for token in form["added_tokens"] if token["id"] not in ids]
+        if not any(token["special"] for token in own):
+            return tokenizer
+        for token in own:
+            token["special"] = False
+        return Tokenizer.from_str(json.dumps(form))
 
     def saved(
         self, tokenizer: Tokenizer, heads: Collection[str]
@@ -110,14 +126,20 @@ class VocabularyType:
         Args:
           heads: Heads of the model. A tagger reads words.
         """
-        del heads
-        normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
+        rules = json.loads(tokenizer.to_str())["normalizer"] or {}
         fields = {
-            "do_lower_case": normalizer.get("lowercase", True),
-            "strip_accents": normalizer.get("strip_accents"),
-            "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+            theirs: rules[ours]
+            for theirs, ours in NORMALIZER_FIELDS.items()
+            if rules.get("type") == "BertNormalizer"
         }
-        special = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
+        roles, ids = SpecialIds._fields[:5], self.special_ids(tokenizer)[:5]
+        special = {
+            f"{role}_token": tokenizer.id_to_token(index) or ""
+            for role, index in zip(roles, ids, strict=True)
+        }
+        if special["cls_token"] == "<s>":  # fairseq's names of the same two
+            special["bos_token"] = special["cls_token"]
+            special["eos_token"] = special["sep_token"]
         return tokenizer, fields, special
 
     def fault(self, tokenizer: Tokenizer) -> str:
@@ -128,18 +150,14 @@ class VocabularyType:
         return f"the vocabulary has no {missing[0]}; {end}" if missing else ""
 
     def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
-        """Returns the ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
-        ids = map(tokenizer.token_to_id, SPECIAL_TOKENS)
-        found = [index for index in ids if index is not None]  # all, see `fault`
-        return SpecialIds(*found)
-
-    def last_id(self, tokenizer: Tokenizer) -> int:
-        """Returns the id of the token that ends a row: [SEP]."""
-        return self.special_ids(tokenizer).sep
-
-    def between(self, tokenizer: Tokenizer) -> tuple[int, ...]:
-        """Returns the ids of the tokens between the two texts of a pair: [SEP]."""
-        return (self.special_ids(tokenizer).sep,)
+        """Returns the ids of [PAD], [UNK], [CLS], [SEP] and [MASK], or of the tokens in
+        their place. Padding's is also unknown text's if no token is."""
+        first, last = tokenizer.encode("").ids
+        between = tuple(tokenizer.encode("", "").ids[1:-1])
+        pad, unk, mask = (special_id(tokenizer, x) for x in ("pad", "unk", "mask"))
+        assert pad is not None and mask is not None  # see `fault`
+        unk = pad if unk is None else unk
+        return SpecialIds(pad, unk, first, last, mask, last, between)
 
     def continues(self, piece: str) -> bool:
         """Returns whether a token continues a word, if no special token precedes it."""
@@ -202,6 +220,17 @@ class VocabularyType:
 
 
 WORDPIECE = VocabularyType()
+
+
+def special_id(tokenizer: Tokenizer, role: str) -> int | None:
+    """Returns a special token's id, preferably in the form of a row's first token."""
+    forms = [f"<{role}>", f"[{role.upper()}]"]
+    first = tokenizer.encode("").tokens[0]
+    forms.sort(key=lambda form: form[0] != first[0])
+    if role == "unk":
+        forms.insert(0, getattr(tokenizer.model, "unk_token", None) or forms[0])
+    ids = map(tokenizer.token_to_id, forms)
+    return next((index for index in ids if index is not None), None)
 
 
 def frequent_characters(
@@ -322,39 +351,16 @@ def _lines(path: Path, content: str) -> list[str]:
     return [x if ids[x] == index else next(spare) for index, x in enumerate(lines)]
 
 
-def complete_tokenizer(tokenizer: Tokenizer, special: Container[str]) -> Tokenizer:
-    """Keeps a model's own tokens whole, and adds [CLS] and [SEP] if nothing does.
+def own_special(tokenizer: Tokenizer) -> list[int]:
+    """Returns the ids of special tokens other than BERT's, completed or not.
 
-    A text may have special tokens that the model has in addition to BERT's, such as the
-    markers of entities. The name of one of BERT's is text like any other.
-
-    Args:
-      special: BERT's special tokens.
-    """
-    form = json.loads(tokenizer.to_str())
-    added = [token for token in form["added_tokens"] if token["content"] not in special]
-    if any(token["special"] for token in added):
-        for token in added:
-            token["special"] = False
-        tokenizer = Tokenizer.from_str(json.dumps(form))
-    if tokenizer.post_processor is None:
-        add_special_tokens(tokenizer)
-    return tokenizer
-
-
-def own_special(tokenizer: Tokenizer, special: Container[str]) -> list[int]:
-    """Returns the ids of a model's own special tokens, completed or not.
-
-    `complete_tokenizer` has made them ordinary tokens. They still differ from added
-    words: they are found before a text is normalized.
-
-    Args:
-      special: BERT's special tokens.
+    `VocabularyType.complete` has made them ordinary tokens. They still differ from
+    added words: they are found before a text is normalized.
     """
     return [
         token["id"]
         for token in json.loads(tokenizer.to_str())["added_tokens"]
-        if token["content"] not in special
+        if token["content"] not in SPECIAL_TOKENS
         if token["special"] or not token["normalized"]
     ]
 

@@ -133,8 +133,7 @@ class Answerer:
             if self._rounds:
                 function, self._rounds = self.predictor.outputs, False
                 self.params = round_kernels(function, self.params, batch)
-            outputs: OnDevice = self._outputs(self.params, batch)
-        return outputs
+            return self._outputs(self.params, batch)
 
     def stream(
         self, records: Iterable[Record], characters: int = row_files.CHARACTERS

@@ -72,8 +72,7 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
     Raises:
       UserError: The name is unknown. See also `polynomial_schedule`.
     """
-    schedule: optax.Schedule = SCHEDULES.lookup(config.optimizer.schedule)(config)
-    return schedule
+    return SCHEDULES.lookup(config.optimizer.schedule)(config)
 
 
 def learning_rates(config: ConfigDict) -> Float[np.ndarray, " steps"]:
@@ -87,12 +86,9 @@ def warmup_steps(config: ConfigDict, num_steps: int) -> int:
     """Returns the steps of linear warm-up of a schedule of `num_steps`.
 
     Raises:
-      UserError: The steps are given twice, or more than the schedule has, or the run
-        has no steps.
+      UserError: The steps are given twice, or more than the schedule has.
     """
     steps, fraction = config.optimizer.warmup_steps, config.optimizer.warmup_fraction
-    if config.train.num_steps < 1:
-        raise UserError("config.train.num_steps=0: at least 1 is needed")
     if (steps and fraction) or steps > num_steps:
         raise UserError(
             f"config.optimizer.warmup_steps={steps}: must be at most the schedule's "

@@ -14,9 +14,7 @@ from ml_collections import ConfigDict
 from bert_jax import family, tokenization
 from bert_jax.convert import merge
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
 from bert_jax.runtime import processes, signals, storage, terminal
-from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Predictor, Task, write_rows
 from bert_jax.training import anomaly, inference, setup, sharding
 from bert_jax.training import optimizer as optimizers
@@ -70,7 +68,7 @@ class BestScore:
     dropped, so the best is the best of the current phase.
     """
 
-    def __init__(self, task: Task, folder: Path, split: tuple[str, ...]):
+    def __init__(self, task: Task, folder: storage.Path, split: tuple[str, ...]):
         self._task = task
         self._seen: list[tuple[int, float]] = []  # step, quality
         for name in split:
@@ -162,7 +160,7 @@ class Run:
     step: int
     counted: tuple[float, float]  # for the last batch, see `log.count_positions`
 
-    def __init__(self, task: Task, folder: Path, stack: contextlib.ExitStack):
+    def __init__(self, task: Task, folder: storage.Path, stack: contextlib.ExitStack):
         config = task.config
         self.task, self.folder = task, folder
         self.mesh = sharding.make_mesh(config)
@@ -410,7 +408,7 @@ def _answer_few(
 def _tokenizer_line(task: Task, unknown_share: float) -> str:
     """Describes the tokenizer. Warns if much of the text is [UNK]."""
     its = family.family_of(task.config)
-    if its.vocabulary is None and task.config.task.name not in FAMILIES:
+    if its.vocabulary is None and task.config.task.name not in family.FAMILIES:
         return f"words: {its.describe_input(task.config)}"
     summary = tokenization.describe_tokenizer(task.tokenizer)
     line = f"tokenizer: {summary}; {unknown_share:.2%} [UNK]"

@@ -16,12 +16,9 @@ from ml_collections import ConfigDict
 from bert_jax import family
 from bert_jax.config import configuration, fields
 from bert_jax.config.command_line import CommandLine
-from bert_jax.config.configuration import check_config, field_of
 from bert_jax.config.field import PLAIN
 from bert_jax.convert import weights
-from bert_jax.convert.weights import Source
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import KERNELS
 from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
@@ -59,7 +56,7 @@ def config_of(
       UserError: No config is named, or a field differs that must not in this mode.
     """
     asked_run = is_inference and has_checkpoint(folder)
-    named = {*map(field_of, overrides)}
+    named = {*map(configuration.field_of, overrides)}
     if asked_run:
         config = _asked_run(folder, given)
     elif given is not None:
@@ -92,7 +89,7 @@ def config_of(
     if config.model.lora_rank and named and not named.startswith(hub.PREFIX):
         # The run reads its base there again, from whatever folder.
         config.init_from = str(storage.absolute_path(hub.model_folder(named)))
-    check_config(config)
+    configuration.check_config(config)
     return config
 
 
@@ -142,7 +139,7 @@ def _of_weights_alone(overrides: Sequence[str]) -> ConfigDict:
     they answer unchanged, to query them on any device."""
     here = configuration.with_defaults()
     for text in overrides:
-        if field_of(text) == "init_from":
+        if configuration.field_of(text) == "init_from":
             configuration.apply_override(here, text)
     storage.check_path("--config.init_from", here.init_from)
     source = weights.find_source(here.init_from)
@@ -160,7 +157,7 @@ def _of_weights_alone(overrides: Sequence[str]) -> ConfigDict:
     return config
 
 
-def _released(path: str, source: Source) -> ConfigDict:
+def _released(path: str, source: weights.Source) -> ConfigDict:
     """Makes the config of weights without a run: the task of their head, with their
     sizes. Texts may be as long as the model allows."""
     positions, heads = source.config().max_position_embeddings, source.heads()
@@ -223,11 +220,11 @@ def _decided(folder: Path, config: ConfigDict, is_inference: bool) -> dict[str, 
     return sizes | {n: x for n, x in task.items() if not known.get(n, PLAIN).path}
 
 
-def _check_family(config: ConfigDict, there: Family) -> None:
+def _check_family(config: ConfigDict, there: family.Family) -> None:
     """Raises UserError if the weights are of another family than the config."""
-    ours = FAMILIES[config.model.architecture]
+    ours = family.FAMILIES[config.model.architecture]
     # A config of a family's pre-training starts from no weights, and reports that.
-    if there is not ours and config.task.name not in FAMILIES:
+    if there is not ours and config.task.name not in family.FAMILIES:
         raise UserError(
             f"--config.init_from={config.init_from}: these weights are "
             f"{there.title}'s, and the config is for {ours.title}: name weights of "

@@ -17,7 +17,6 @@ from tokenizers import Tokenizer
 from bert_jax import family, tasks, tokenization
 from bert_jax.convert import merge, weights
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
 from bert_jax.models import lora
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Data, Task
@@ -45,12 +44,12 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     path = folder / "tokenizer.json"
     # Pre-training prepares its data with the vocabulary trained on the text. With
     # `init_from` it is the checkpoint's, which the run has kept.
-    pretrains = config.task.name == "pretraining" or config.task.name in FAMILIES
+    pretrains = config.task.name == "pretraining" or config.task.name in family.FAMILIES
     trained = pretrains and not config.init_from
     keeps = not (from_data and trained)
     words = family.family_of(config).vocabulary is None
     # The task has a rule, or refuses `init_from`, whose list of words has no tokens.
-    if words and (config.init_from or config.task.name not in FAMILIES):
+    if words and (config.init_from or config.task.name not in family.FAMILIES):
         tokenizer = None
     elif keeps and workdir.has_config(folder) and path.exists():
         tokenizer = tokenization.load(path, whole=not words)

@@ -21,6 +21,7 @@ from bert_jax.models.config import BertConfig
 from bert_jax.tasks.glue.data import TASKS as GLUE
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Task
+from bert_jax.tokenization import wordpiece
 from bert_jax.tokenization.byte_level import ByteLevel
 from bert_jax.training import inference, sharding
 from bert_jax.training.step import Step
@@ -217,4 +218,5 @@ def stand_in(pieces: int, pad: int = 0) -> Tokenizer:
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.add_special_tokens(special)
+    wordpiece.add_special_tokens(tokenizer)
     return tokenizer

@@ -223,10 +223,9 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
         "command": {k: v for k, v in vars(options).items() if k not in _NOT_OF_RESULTS},
         "score": task.main_score,
         "baseline": {
-            name: scores[task.main_score]
+            name: task.baseline_scores(name, rows)[task.main_score]
             for name in data.paths
-            if name != "train"
-            and (scores := task.baseline_scores(name, task.examples(name)))
+            if name != "train" and (rows := task.examples(name))[0]["tags"]
         },
         "choices": {
             name: feature_choices.summary(run, task.main_score)

@@ -13,7 +13,7 @@ class Albert(Family):
 
     name, title = "albert", "an ALBERT"
     trunk = LazyImport("families.albert.model:Albert")
-    for_pretraining = LazyImport("families.albert.model:AlbertForPreTraining")
+    has_nsp_head = False
     vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:UNIGRAM")
     layout = LazyImport("families.albert.layout:LAYOUT")
     model_type = "albert"
@@ -27,9 +27,6 @@ class Albert(Family):
             ("causal", False, "has attention in both directions"),
             group="model.",
         )
-
-    def fill_defaults(self, config: Any) -> None:
-        config.corpus.nsp = False
 
 
 FAMILY = Albert()

@@ -4,7 +4,6 @@ layers share their parameters, with a linear layer after its embeddings."""
 from typing import ClassVar
 
 from bert_jax.models.encoder import Bert
-from bert_jax.models.heads import BertForPreTraining
 
 
 class Albert(Bert):
@@ -16,10 +15,3 @@ class Albert(Bert):
     def projects(self) -> bool:
         """Always, even to the same width."""
         return True
-
-
-class AlbertForPreTraining(BertForPreTraining):
-    """ALBERT with its masked LM."""
-
-    trunk: ClassVar = Albert
-    has_nsp_head: ClassVar[bool] = False

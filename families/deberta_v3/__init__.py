@@ -17,13 +17,12 @@ class DebertaV3(WithGenerator):
 
     name, title = "deberta_v3", "a DeBERTa-v3"
     trunk = LazyImport("families.deberta_v3.model:Deberta")
-    for_pretraining = LazyImport("families.deberta_v3.model:DebertaForPreTraining")
     with_heads = LazyImport("families.deberta_v3.model:DebertaWithHeads")
     replaced_tokens = LazyImport("families.deberta_v3.replaced:DebertaReplacedTokens")
     vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:UNIGRAM")
     layout = LazyImport("families.deberta_v3.layout:LAYOUT")
     model_type = "deberta-v2"
-    has_segments = False
+    has_nsp_head = has_segments = False
     fields = LazyImport("families.deberta_v3.fields:FIELDS")
     registry_entries: Mapping[str, Mapping[str, str]] = {
         **WithGenerator.registry_entries,
@@ -51,13 +50,9 @@ class DebertaV3(WithGenerator):
         products = 2 * 2 * length * distances * config.hidden_size
         return super().layer_flops(config, length, index) + products
 
-    def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
-        return super().head_flops(config, predictions, pairs=0)
-
     def fill_defaults(self, config: Any) -> None:
+        super().fill_defaults(config)
         config.model.layer = self.name
-        config.model.type_vocab_size = 1
-        config.corpus.nsp = False
 
 
 FAMILY = DebertaV3()

@@ -5,11 +5,8 @@ the masked LM alone, plus a table that learns from the discriminator."""
 from collections.abc import Mapping
 from typing import Any
 
-from families.deberta_v3.model import (
-    Deberta,
-    DebertaDiscriminator,
-    DebertaForPreTraining,
-)
+from bert_jax.models.heads import BertForPreTraining
+from families.deberta_v3.model import Deberta, DebertaDiscriminator
 from families.electra.replaced import ReplacedTokens, generator_config
 
 
@@ -17,7 +14,7 @@ class DebertaReplacedTokens(ReplacedTokens):
     """DeBERTa-v3's models."""
 
     def setup(self) -> None:
-        self.generator = DebertaForPreTraining(generator_config(self.config))
+        self.generator = BertForPreTraining(generator_config(self.config))
         table = self.generator.bert.embeddings.word_embeddings
         self.bert = Deberta(self.config, table)
         self.replaced_tokens = DebertaDiscriminator(self.config)

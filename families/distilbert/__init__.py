@@ -13,11 +13,10 @@ class DistilBert(Family):
 
     name, title = "distilbert", "a DistilBERT"
     trunk = LazyImport("families.distilbert.model:DistilBert")
-    for_pretraining = LazyImport("families.distilbert.model:DistilBertForPreTraining")
     with_heads = LazyImport("families.distilbert.model:DistilBertWithHeads")
     layout = LazyImport("families.distilbert.layout:LAYOUT")
     model_type = "distilbert"
-    has_segments = False
+    has_nsp_head = has_segments = False
 
     def check(self, config: Any) -> None:
         require_values(
@@ -28,10 +27,6 @@ class DistilBert(Family):
             ("causal", False, "has attention in both directions"),
             group="model.",
         )
-
-    def fill_defaults(self, config: Any) -> None:
-        config.corpus.nsp = False
-        config.model.type_vocab_size = 1
 
 
 FAMILY = DistilBert()

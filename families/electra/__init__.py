@@ -48,7 +48,7 @@ class Electra(WithGenerator):
 
     name, title = "electra", "an ELECTRA"
     trunk = LazyImport("families.electra.model:Electra")
-    for_pretraining = LazyImport("families.electra.model:ElectraForPreTraining")
+    has_nsp_head = False
     with_heads = LazyImport("families.electra.model:ElectraWithHeads")
     replaced_tokens = LazyImport("families.electra.replaced:ElectraReplacedTokens")
     layout = LazyImport("families.electra.layout:LAYOUT")
@@ -63,9 +63,6 @@ class Electra(WithGenerator):
             ("causal", False, "has attention in both directions"),
             group="model.",
         )
-
-    def fill_defaults(self, config: Any) -> None:
-        config.corpus.nsp = False
 
 
 FAMILY = Electra()

@@ -18,14 +18,11 @@ from jaxtyping import Array, Float, Int
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
 from bert_jax.models.encoder import Packed
+from bert_jax.models.heads import BertForPreTraining
 from bert_jax.registry import FAMILIES
 from bert_jax.tasks.objectives import Objective, lm_losses, lm_weights
 from bert_jax.types import Arrays, DropoutKey, Scalars
-from families.electra.model import (
-    Electra,
-    ElectraDiscriminator,
-    ElectraForPreTraining,
-)
+from families.electra.model import Electra, ElectraDiscriminator
 
 LAMBDA = 50.0  # multiple of the discriminator's loss
 GENERATOR = "generator"  # its name among a run's parameters, and its folder's
@@ -198,7 +195,7 @@ OBJECTIVE = Objective(
 )
 
 
-class Generator(ElectraForPreTraining):
+class Generator(BertForPreTraining):
     """ELECTRA's masked LM with embeddings of another model."""
 
     embeddings: nn.Module | None = None

@@ -50,6 +50,9 @@ class Elmo(Family):
 
         return tasks.of(name, task)
 
+    def fill_defaults(self, config: Any) -> None:
+        """Sets nothing: no text is embedded, and `nsp` has no meaning."""
+
     def describe_input(self, config: Any) -> str:
         cased = "uncased" if config.tokenizer.lowercase else "cased"
         return f"read by their characters, cut at {config.task.words}, {cased}"

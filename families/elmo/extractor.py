@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.errors import UserError
 from bert_jax.extract import NONE, Extractor
-from bert_jax.tasks.task import Outputs
+from bert_jax.tasks.task import Outputs, require_words
 from bert_jax.types import Arrays
 from families.elmo import characters
 from families.elmo.config import ElmoConfig
@@ -57,7 +57,7 @@ class ElmoExtractor(Extractor):
         if row.get("text_b") is not None:
             raise ValueError('"text_b": an ELMo reads one text of a row')
         if "words" in row:
-            names = self.checked(row["words"])
+            names = require_words(row)
             words = [self._words.normal(word) for word in names]
         else:
             if not isinstance(row["text"], str):

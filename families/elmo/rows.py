@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from tokenizers import PreTokenizedString, Tokenizer, models
 
 from bert_jax.data.rows import Batch, Feature, Rows
+from bert_jax.tokenization.wordpiece import add_special_tokens
 from families.elmo import characters, streams
 
 # <S> and </S> in a row have the names of the tokens at those positions in BERT's, so
@@ -48,6 +49,7 @@ def rule(config: ConfigDict) -> Tokenizer:
     # The stubs of `tokenizers` leave the arguments out.
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # type: ignore[call-arg]
     tokenizer.normalizer, tokenizer.pre_tokenizer = streams.rules(config)
+    add_special_tokens(tokenizer)
     return tokenizer
 
 

@@ -22,7 +22,7 @@ class Gpt(Family):
     assemble = LazyImport("families.gpt.pretraining:fill")
     layout = LazyImport("families.gpt.layout:LAYOUT")
     model_type = "openai-gpt"
-    has_segments = shares_rows = False
+    has_nsp_head = has_segments = shares_rows = False
     fields = LazyImport("families.gpt.fields:FIELDS")
     registry_entries: Mapping[str, Mapping[str, str]] = {
         "optimizer.name": {"openai_adam": "families.gpt.optimizer:openai_adam"},
@@ -56,9 +56,6 @@ class Gpt(Family):
             "config.task.both_orders=True adds the vectors of both orders of a pair; "
             "Hugging Face's GPT has no such part"
         )
-
-    def fill_defaults(self, config: Any) -> None:
-        config.corpus.nsp = False
 
 
 FAMILY = Gpt()

@@ -26,7 +26,6 @@ from bert_jax.tokenization.byte_level import (
     MERGES,
     VOCABULARY,
     Pair,
-    merges_contents,
     read_merges,
 )
 from bert_jax.tokenization.wordpiece import SpecialIds, VocabularyType, bert_normalizer
@@ -98,7 +97,6 @@ class BytePairs(VocabularyType):
 
     name = "byte pairs"
     files = (VOCABULARY, MERGES)
-    unknown = UNKNOWN
     around = 0
     exclusive = True
 
@@ -141,12 +139,6 @@ class BytePairs(VocabularyType):
             tokenizer = bare(tokenizer)
         return tokenizer, {"split_special_tokens": True}, NAMES
 
-    def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
-        """Returns files without the special tokens, as released, except for
-        tokenizer.json."""
-        whole = {"tokenizer.json": tokenizer.to_str(pretty=True)}
-        return merges_contents(tokenizer) | whole
-
     def fault(self, tokenizer: Tokenizer) -> str:
         del tokenizer  # `complete` adds the missing tokens
         return ""
@@ -158,13 +150,8 @@ class BytePairs(VocabularyType):
         """
         unknown = _id(tokenizer, UNKNOWN)
         start, delimiter = _id(tokenizer, START), _id(tokenizer, DELIMITER)
-        return SpecialIds(unknown, unknown, start, delimiter, unknown)
-
-    def between(self, tokenizer: Tokenizer) -> tuple[int, ...]:
-        return (_id(tokenizer, DELIMITER),)
-
-    def last_id(self, tokenizer: Tokenizer) -> int:
-        return _id(tokenizer, CLASSIFY)
+        last, between = _id(tokenizer, CLASSIFY), (delimiter,)
+        return SpecialIds(unknown, unknown, start, delimiter, unknown, last, between)
 
     def text(self, pieces: Iterable[str]) -> str:
         return "".join(pieces).replace(SUFFIX, " ").strip()

@@ -21,7 +21,7 @@ class ModernBert(Family):
     layout = LazyImport("families.modernbert.layout:LAYOUT")
     model_type = "modernbert"
     biases = False
-    has_segments = False
+    has_nsp_head = has_segments = False
     fields = LazyImport("families.modernbert.fields:FIELDS")
     registry_entries: Mapping[str, Mapping[str, str]] = {
         "optimizer.name": {
@@ -76,12 +76,9 @@ class ModernBert(Family):
         projections = 2 * length * (4 * hidden * hidden + 3 * hidden * inner)
         return int(projections + 2 * 2 * length * seen * hidden)
 
-    def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
-        return super().head_flops(config, predictions, pairs=0)
-
     def fill_defaults(self, config: Any) -> None:
+        super().fill_defaults(config)
         config.model.layer = config.model.positions = self.name
-        config.corpus.nsp = False
 
 
 FAMILY = ModernBert()

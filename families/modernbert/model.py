@@ -205,9 +205,7 @@ class ModernBertWithHeads(BertWithHeads):
 class ModernBertForPreTraining(BertForPreTraining):
     """ModernBERT with its masked LM."""
 
-    trunk: ClassVar = ModernBert
     lm_head: ClassVar = Decoder
-    has_nsp_head: ClassVar = False
 
     def token_logits(
         self, hidden: Float[Array, "..."], training: bool = False

@@ -16,7 +16,6 @@ class MPNet(Roberta):
 
     name, title = "mpnet", "an MPNet"
     trunk = LazyImport("families.mpnet.model:MPNet")
-    for_pretraining = LazyImport("families.mpnet.model:MPNetForPreTraining")
     vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:OTHER_WORDPIECE")
     layout = LazyImport("families.mpnet.layout:LAYOUT")
     model_type = "mpnet"

@@ -14,7 +14,7 @@ from bert_jax.models.attention import AttentionMask
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
 from bert_jax.models.layers import kernel_initializer
-from families.roberta.model import Roberta, RobertaEmbeddings, RobertaForPreTraining
+from families.roberta.model import Roberta, RobertaEmbeddings
 
 BUCKETS = 32  # half of them for keys after the query
 _FARTHEST = 128  # this distance and all farther ones share a bucket
@@ -71,9 +71,3 @@ class MPNet(Roberta):
         mask = super().attention_mask(input_mask, packed)
         bias = self.relative_bias(input_mask.shape[1])
         return dataclasses.replace(mask, position_bias=bias)
-
-
-class MPNetForPreTraining(RobertaForPreTraining):
-    """MPNet with its masked LM."""
-
-    trunk: ClassVar = MPNet

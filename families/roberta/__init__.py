@@ -14,12 +14,11 @@ class Roberta(Family):
 
     name, title = "roberta", "a RoBERTa"
     trunk = LazyImport("families.roberta.model:Roberta")
-    for_pretraining = LazyImport("families.roberta.model:RobertaForPreTraining")
     with_heads = LazyImport("families.roberta.model:RobertaWithHeads")
     vocabulary = LazyImport("bert_jax.tokenization.byte_level:ANGLED")
     layout = LazyImport("families.roberta.layout:LAYOUT")
     model_type = "roberta"
-    has_segments = False
+    has_nsp_head = has_segments = False
 
     def check(self, config: Any) -> None:
         require_values(
@@ -31,15 +30,8 @@ class Roberta(Family):
             group="model.",
         )
 
-    def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
-        return super().head_flops(config, predictions, pairs=0)
-
     def task(self, name: str, task: Any) -> Any:
         return _padded(_pretraining(task) if name == "pretraining" else task)
-
-    def fill_defaults(self, config: Any) -> None:
-        config.corpus.nsp = False
-        config.model.type_vocab_size = 1
 
 
 def _padded(task: Any) -> Any:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert
-from bert_jax.models.heads import BertForPreTraining, HiddenLayer
+from bert_jax.models.heads import HiddenLayer
 from bert_jax.models.layers import Embedding, dropout, layer_norm
 from families.roberta import PAD
 
@@ -80,10 +80,3 @@ class RobertaWithHeads(BertWithHeads):
     RobertaClassificationHead."""
 
     hidden_layers: ClassVar = {"sequence_classification": HiddenLayer(jnp.tanh, True)}
-
-
-class RobertaForPreTraining(BertForPreTraining):
-    """RoBERTa with its masked LM."""
-
-    trunk: ClassVar = Roberta
-    has_nsp_head: ClassVar = False

@@ -171,7 +171,9 @@ def test_run_from_before_a_field_has_its_default(name):
     recorded = schema.to_dict() | {"task": {"name": name}}
     assert configuration.complete_config(recorded, "config.json").task == schema.task
     del recorded["task"]["name"]
-    with pytest.raises(UserError, match=r"^config\.json: damaged: .*task\.name"):
+    with pytest.raises(
+        UserError, match=r"^config\.json: config\.task\.name=None: must"
+    ):
         configuration.complete_config(recorded, "config.json")
 
 

@@ -14,7 +14,8 @@ from bert_jax import tokenization
 from bert_jax.convert import export, weights
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.architectures import BertWithHeads
+from bert_jax.models.heads import init_model
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
@@ -211,7 +212,7 @@ def test_export_of_text_vectors_has_its_modules(tmp_path, pooling, normalized):
         vocab_size=ours.get_vocab_size(), hidden_size=HIDDEN, num_attention_heads=2,
         num_hidden_layers=1, intermediate_size=24, max_position_embeddings=POSITIONS,
     )  # fmt: skip
-    params = initial_params(lambda key: init_with_heads(BertWithHeads(config), key))
+    params = initial_params(lambda key: init_model(BertWithHeads(config), key))
     model = Weights(config, jax.tree.map(np.asarray, params), "BertModel")
     task = {"name": "embeddings", "pooling": pooling, "normalized": normalized}
     task["max_seq_length"] = 12

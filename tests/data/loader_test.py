@@ -188,7 +188,9 @@ def test_loader_of_two_phases(config):
     last = loader.batch_at(config, 90)
     assert last["input_ids"].shape == (16, 48)
     assert last["masked_lm_ids"].shape == (16, 7)
-    assert loader.phase_at(config, 100) == loader.phases_of(config)[1]
+    assert (
+        loader.find_phase(loader.phases_of(config), 100) == loader.phases_of(config)[1]
+    )
 
 
 def test_second_phase_with_another_batch_size_on_several_hosts(config):

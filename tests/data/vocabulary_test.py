@@ -44,7 +44,7 @@ DOCUMENTS = [" ".join(random.Random(i).choices(WORDS, k=50)) for i in range(20)]
 def test_trained_vocabulary(size, special, tmp_path):
     tokenizer = WORDPIECE.train(DOCUMENTS, size, lowercase=True)
     assert tokenizer.get_vocab_size() == size
-    assert tokenization.special_ids(tokenizer) == special
+    assert tokenization.special_ids(tokenizer)[:5] == special
     tokens = tokenizer.encode("Cats [MASK]").tokens
     assert tokens == ["[CLS]", "cats", "[MASK]", "[SEP]"]
     # The text is too small for that many tokens.

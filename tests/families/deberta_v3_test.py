@@ -13,8 +13,8 @@ from micro import initial_params, small_config
 import bert_jax
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from bert_jax.models.architectures import init_with_heads
 from bert_jax.models.encoder import stack_layers
+from bert_jax.models.heads import init_model
 from families.deberta_v3 import FAMILY, model
 from tests.close import assert_close
 
@@ -99,7 +99,7 @@ def test_published_masked_lm_is_read(tmp_path):
     found = weights.read_weights(tmp_path)
     jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
     whole = model.DebertaWithHeads(found.config, ("replaced_tokens",))
-    head = initial_params(lambda key: init_with_heads(whole, key)["replaced_tokens"])
+    head = initial_params(lambda key: init_model(whole, key)["replaced_tokens"])
     layout = FAMILY.layout
     for each in layout.parameters("replaced_tokens", found.config):
         value = each.of({"replaced_tokens": head})

@@ -10,8 +10,8 @@ import pytest
 from micro import bert_config, initial_params
 
 from bert_jax.convert import layout
-from bert_jax.models.architectures import init_with_heads
 from bert_jax.models.config import pretraining_flops
+from bert_jax.models.heads import init_model
 from families.gpt.layout import LAYOUT as GPT
 from families.gpt.model import GptForPreTraining, GptWithHeads
 from tests.close import GRADIENT_TERMS, assert_close
@@ -41,7 +41,7 @@ def drawn(model):
     rng = np.random.default_rng(0)
     return jax.tree.map(
         lambda x: jnp.asarray(4 * x + 0.1 * rng.normal(size=x.shape), jnp.float32),
-        initial_params(functools.partial(init_with_heads, model)),
+        initial_params(functools.partial(init_model, model)),
     )
 
 
@@ -180,7 +180,7 @@ def test_pre_training_s_logits_are_those_of_the_language_model():
 @pytest.mark.slow
 def test_initial_values_are_normal_and_not_cut():
     config = dataclasses.replace(CONFIG, vocab_size=4000)
-    params = initial_params(functools.partial(init_with_heads, GptWithHeads(config)))
+    params = initial_params(functools.partial(init_model, GptWithHeads(config)))
     table = np.asarray(params["bert"]["embeddings"]["word_embeddings"]["embedding"])
     assert table.std() == pytest.approx(0.02, rel=0.02)
     assert (np.abs(table) > 0.05).any()  # BERT's have none beyond 0.04

@@ -8,7 +8,7 @@ from gpt_published import published
 from micro import initial_params
 from scipy import special
 
-from bert_jax import tasks, tokenization
+from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.convert import layout
 from bert_jax.data.rows import Rows
@@ -32,7 +32,7 @@ SIZES = {
 def pieces(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pieces")
     learnt = BYTE_PAIRS.train([TEXT] * 2, 120, lowercase=True)
-    tokenization.save_tokenizer(learnt, folder)
+    learnt.model.save(str(folder))
     return folder / "vocab.json"
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from micro import bert_config, init_pretraining, initial_params
 
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.encoder import Packed
-from bert_jax.models.heads import BertForPreTraining
+from bert_jax.models.heads import BertForPreTraining, init_model
 from bert_jax.models.kernels.fused import fused_attention
 from bert_jax.models.lstm import BiLstm
 from tests.close import assert_close
@@ -42,7 +42,7 @@ def params():
 def classifier(head, bilstm):
     """A model and its parameters."""
     model = BertWithHeads(CONFIG, (head,), 3, bilstm=bilstm)
-    return model, initial_params(partial(init_with_heads, model))
+    return model, initial_params(partial(init_model, model))
 
 
 def batch(packed: bool):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from bert_jax.models.crf import Allowed, Crf, Transitions, log_likelihood, viterbi
+from bert_jax.models.crf import Crf, Transitions, log_likelihood, viterbi
 from tests.close import assert_close
 
 TAGS, WORDS = 3, 4
@@ -84,7 +84,7 @@ def test_viterbi_guesses_nothing_that_is_not_allowed(given):
     between = np.ones((TAGS, TAGS), bool)
     between[:, 1] = between[0] = False
     first, last = np.array([1, 1, 0], bool), np.array([0, 0, 1], bool)
-    allowed = Allowed(*map(jnp.asarray, (between | np.eye(TAGS, dtype=bool), first,
+    allowed = Transitions(*map(jnp.asarray, (between | np.eye(TAGS, dtype=bool), first,
                                          last)))  # fmt: skip
     within = transitions.within(allowed)
     own = 9 * jax.random.normal(jax.random.key(0), (50, WORDS, TAGS))

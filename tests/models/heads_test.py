@@ -10,7 +10,7 @@ import pytest
 from micro import bert_config, initial_params
 
 from bert_jax.models import heads
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.layers import Dense
 from bert_jax.tasks.cross_entropy import cross_entropy
 from tests.close import GRADIENT_TERMS, assert_close
@@ -35,7 +35,7 @@ def with_head(head):
     """A model and its parameters, far from their initial values."""
     rng = np.random.default_rng(0)
     model = BertWithHeads(CONFIG, (head,))
-    params = initial_params(functools.partial(init_with_heads, model))
+    params = initial_params(functools.partial(heads.init_model, model))
     return model, jax.tree.map(
         lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32), params
     )

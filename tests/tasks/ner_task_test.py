@@ -175,7 +175,6 @@ def test_test_file_without_tags(task, tmp_path):
     examples = made.examples("test")
     assert "labels" not in encoded(made, "test")[0].columns
     assert made.scores("test", examples, [["O", "O"], ["B-X"]]) == {}
-    assert made.baseline_scores("test", examples) == {}
     made.write_predictions(tmp_path, "test", examples, [["O", "O"], ["B-X"]])
     assert (tmp_path / "test.conll").read_text() == "a\tO\nb\tO\n\nc\tB-X\n"
 

@@ -191,7 +191,7 @@ def test_known_sentence(shared_data):
         "[CLS](101) here(2182) is(2003) the(1996) sentence(6251) i(1045) want(2215) "
         "em(7861) ##bed(8270) ##ding(4667) ##s(2015) for(2005) .(1012) [SEP](102)"
     )
-    assert tokenization.special_ids(tokenizer) == (0, 100, 101, 102, 103)
+    assert tokenization.special_ids(tokenizer)[:5] == (0, 100, 101, 102, 103)
 
 
 def test_vocabulary_may_have_a_line_separator(shared_data):

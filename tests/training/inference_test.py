@@ -9,7 +9,8 @@ from micro import answerer, initial_params, small_config
 
 from bert_jax.config import configuration
 from bert_jax.data.rows import BatchSize, Feature
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.architectures import BertWithHeads
+from bert_jax.models.heads import init_model
 from bert_jax.tasks.task import Predictor
 from bert_jax.training import inference, sharding
 
@@ -81,7 +82,7 @@ def test_parameters_are_rounded_once_and_outputs_are_the_same():
     """Kernels only. Embeddings, LayerNorm and the head's products are in float32."""
     config = small_config(dtype="bfloat16")
     model = BertWithHeads(config, ("sequence_classification",), labels=3)
-    params = initial_params(functools.partial(init_with_heads, model))
+    params = initial_params(functools.partial(init_model, model))
     rng = np.random.default_rng(0)
     ids = rng.integers(5, 50, (4, 9)).astype(np.int32)
     batch = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}

@@ -18,7 +18,6 @@ from typing import Any
 
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import hub, storage
-from bert_jax.runtime.storage import Path
 
 _CONVERTED = "refs/convert/parquet"
 _ROWS = 256  # read at a time
@@ -81,7 +80,7 @@ def has_split(name: str, split: str) -> bool:
 
 
 def parquet_rows(
-    path: str | Path, columns: Collection[str] = ()
+    path: str | storage.Path, columns: Collection[str] = ()
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of a parquet file, one at a time.
 

@@ -64,12 +64,10 @@ class Embeddings(Finetuning):
         first = next(iter(self.dev_splits), "")
         return "spearman" if self._kinds.get(first) == "scores" else "mrr@10"
 
-    def read_rows(self, split: str) -> list[Row] | None:
+    def read_file(self, source: str, split: str) -> list[Row]:
         task = self.config.task
         if split == RETRIEVAL:
-            return self._read_retrieval()
-        if not (source := task.get(f"{split}_file", "")):
-            return None
+            return self._read_retrieval(source)
         names = {name: task[name] for name in ("text", "text_b", "negative", "score")}
         rows, self._kinds[split] = data.read_texts(
             source, names, task.format, task.max_score
@@ -78,11 +76,9 @@ class Embeddings(Finetuning):
             self._check_loss()
         return rows
 
-    def _read_retrieval(self) -> list[Row] | None:
+    def _read_retrieval(self, source: str) -> list[Row]:
         """Returns documents, then queries."""
-        if not (file := self.config.task.retrieval_file):
-            return None
-        documents, queries, judgements = data.read_retrieval(storage_path(file))
+        documents, queries, judgements = data.read_retrieval(storage_path(source))
         self._judged = len(documents), judgements
         self._kinds[RETRIEVAL] = "texts"
         return [{"texts": (text,)} for text in (*documents, *queries)]

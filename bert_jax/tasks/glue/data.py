@@ -138,8 +138,6 @@ def read_split(
         row |= {"where": where, "label": _label(task, value, where)}
         each = [as_text(fields[column], where, column) for column in texts]
         rows.append(row | dict(zip(("text", "text_b"), each, strict=False)))
-    if not rows:
-        raise UserError(f"{source}: the {split} split has no records")
     # TFDS shuffles. idx is the index in the official file, the order of submissions.
     return sorted(rows, key=lambda row: int(row["id"])) if is_set else rows
 

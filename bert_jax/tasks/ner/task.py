@@ -21,7 +21,6 @@ from bert_jax import tokenization
 from bert_jax.data import word_splitting
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import Row
-from bert_jax.data.word_splitting import Spans, WordSplitter
 from bert_jax.errors import UserError
 from bert_jax.models import crf
 from bert_jax.runtime.storage import Path, write_atomically
@@ -29,7 +28,7 @@ from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.ner import data as tagged
 from bert_jax.tasks.ner import scores
-from bert_jax.tasks.task import Data
+from bert_jax.tasks.task import Data, require_text, require_words
 from bert_jax.types import Arrays
 
 _NO_LABEL = -1  # for tokens that are not tagged
@@ -73,17 +72,16 @@ class Ner(Finetuning):
             task.tag_scheme = crf.found_in(tags)
         super().resolve()
 
-    def read_rows(self, split: str) -> Sequence[Row] | None:
-        """Reads sentences of `config.task.<split>_file`. A test file may lack tags."""
-        task = self.config.task
-        path = task.get(f"{split}_file")
-        if not path:
-            return None
-        columns = {name: task[name] for name in ("token_column", "tag_column")}
+    def read_file(self, source: str, split: str) -> Sequence[Row]:
+        """Reads the sentences of a split. A test file may lack tags."""
         sentences = tagged.read_sentences(
-            path, **columns, labelled=split != "test", labels=self.labels
+            source,
+            token_column=self.config.task.token_column,
+            tag_column=self.config.task.tag_column,
+            labelled=split != "test",
+            labels=self.labels,
         )
-        tagged.check_columns(path, sentences, in_entities=self.in_entities)
+        tagged.check_columns(source, sentences, in_entities=self.in_entities)
         return sentences
 
     def find_labels(self) -> Sequence[str]:
@@ -119,7 +117,7 @@ class Ner(Finetuning):
             )
 
     @functools.cached_property
-    def split_words(self) -> Callable[[str], Spans]:
+    def split_words(self) -> Callable[[str], word_splitting.Spans]:
         """Function that splits a text into words by `config.task.words`."""
         match self.config.task.words:
             case "spaces":
@@ -130,7 +128,7 @@ class Ner(Finetuning):
                 return word_splitting.bert_words
             case _:
                 rule = self.fitted.get("words", word_splitting.USUAL)
-        return WordSplitter(rule).spans
+        return word_splitting.WordSplitter(rule).spans
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
         """Encodes [CLS] words [SEP], each word tokenized by itself.
@@ -246,9 +244,7 @@ class Ner(Finetuning):
 
     def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of the split's majority tag (mostly O) for every word."""
-        tags = Counter(t for row in examples for t in row["tags"] or ())
-        if not tags:
-            return {}
+        tags = Counter(tag for row in examples for tag in row["tags"])
         majority = tags.most_common(1)[0][0]
         answers = [[majority] * len(row["words"]) for row in examples]
         return self.scores(split, examples, answers)
@@ -270,15 +266,8 @@ class Ner(Finetuning):
         if ("words" in row) == ("text" in row):
             raise ValueError('either "words" or "text" is required')
         if "words" in row:
-            words = row["words"]
-            if not isinstance(words, list):
-                raise ValueError('"words" must be a list')
-            if not all(isinstance(word, str) and word for word in words):
-                raise ValueError('"words" must hold strings, none of them empty')
-            return {"words": words}
-        text = row["text"]
-        if not isinstance(text, str):
-            raise ValueError('"text" must be a string')
+            return {"words": require_words(row)}
+        text = require_text(row, "text")
         spans = tuple(self.split_words(text))
         words = tuple(text[start:end] for start, end in spans)
         return {"words": words, "text": text, "spans": spans}

@@ -51,15 +51,6 @@ class Prediction(NamedTuple):
         return next(guess for guess in self.guesses if not guess.text)
 
 
-class _Spans(NamedTuple):
-    """Legal spans: characters of the context and logits."""
-
-    starts: Int[np.ndarray, "spans"]
-    ends: Int[np.ndarray, "spans"]
-    start_logits: Float[np.ndarray, "spans"]
-    end_logits: Float[np.ndarray, "spans"]
-
-
 def best_answers(
     context: str,
     windows: Sequence[Window],
@@ -87,28 +78,28 @@ def best_answers(
         for window, (starts, ends) in zip(windows, pairs, strict=True)
     ]
     null = min(nulls, key=sum)
-    window_spans = [
+    spans = [
         _spans(window, starts, ends, n_best_size, max_answer_length)
         for window, (starts, ends) in zip(windows, pairs, strict=True)
     ]
-    spans = _Spans(
-        *(np.concatenate(parts) for parts in zip(*window_spans, strict=True))
+    first, last, start_logits, end_logits = (
+        np.concatenate(parts) for parts in zip(*spans, strict=True)
     )
-    scores = spans.start_logits + spans.end_logits
+    scores = start_logits + end_logits
     if null_answers:
         scores = np.append(scores, sum(null))
     kept: dict[str, Guess] = {}
     for index in np.argsort(-scores, kind="stable"):
         if len(kept) == n_best_size:
             break
-        if index == len(spans.starts):
+        if index == len(first):
             kept[""] = _nothing(*null)
             continue
-        start, end = int(spans.starts[index]), int(spans.ends[index])
+        start, end = int(first[index]), int(last[index])
         # Uncased tokens leave out combining accents at a word's end.
         while unicodedata.category(context[end : end + 1] or "a") == "Mn":
             end += 1
-        edge_logits = float(spans.start_logits[index]), float(spans.end_logits[index])
+        edge_logits = float(start_logits[index]), float(end_logits[index])
         text = context[start:end]
         kept.setdefault(text, Guess(text, start, end, *edge_logits, 0.0))
     if null_answers:  # even if it makes n + 1
@@ -131,8 +122,9 @@ def _spans(
     ends: Float[np.ndarray, "length"],
     n_best_size: int,
     max_answer_length: int,
-) -> _Spans:
-    """Returns a window's legal spans, sorted by start logit, then by end logit."""
+) -> tuple[np.ndarray, ...]:
+    """Returns a window's legal spans, sorted by start logit, then by end logit: their
+    characters of the context, from and to, and their start and end logits."""
     first, (begin, length), offsets = window.first, window.span, window.offsets
     start, end = _best(starts, n_best_size), _best(ends, n_best_size)
     start = start[(start >= first) & (start < first + length)]
@@ -141,7 +133,7 @@ def _spans(
     tokens = end[None, :] - start[:, None] + 1
     rows, columns = np.nonzero((tokens >= 1) & (tokens <= max_answer_length))
     start, end = start[rows], end[columns]
-    return _Spans(
+    return (
         offsets[start - first + begin, 0],
         offsets[end - first + begin, 1],
         starts[start],

@@ -20,15 +20,10 @@ from bert_jax.tasks.squad import answers as squad_answers
 from bert_jax.tasks.squad import data, scores
 from bert_jax.tasks.squad import windows as squad_windows
 from bert_jax.tasks.squad.answers import Prediction
-from bert_jax.tasks.squad.windows import Ids, Offsets
 from bert_jax.tasks.task import require_text
 from bert_jax.types import Arrays
 
 _SAVED = ("text", "probability", "start_logit", "end_logit")  # of each guess
-
-
-class _LeftOut(Exception):
-    """The reason why a question cannot be trained on."""
 
 
 class Squad(Finetuning):
@@ -52,11 +47,8 @@ class Squad(Finetuning):
                 f"{task.max_seq_length - least}, to leave room for the context"
             )
 
-    def read_rows(self, split: str) -> Sequence[Row] | None:
-        path = self.config.task.get(f"{split}_file", "")
-        if not path:
-            return None
-        examples = data.read_questions(path)
+    def read_file(self, source: str, split: str) -> Sequence[Row]:
+        examples = data.read_questions(source)
         if split != "train" and not self.config.task.null_answers:
             bare = sum(example["answers"] == [] for example in examples)
             if bare:
@@ -86,13 +78,10 @@ class Squad(Finetuning):
             if len(question) > task.max_query_length:
                 self.notices[f"{split}: questions cut to max_query_length"] += 1
                 question = question[: task.max_query_length]
-            answer = None
-            if training:
-                try:
-                    answer = self._answer(example, ids, offsets, gold.ids)
-                except _LeftOut as error:
-                    self.notices[f"train: {error}, left out"] += 1
-                    continue
+            answer = self._answer(example, ids, offsets, gold.ids) if training else None
+            if isinstance(answer, str):
+                self.notices[f"train: {answer}, left out"] += 1
+                continue
             for columns, window in self._windows(question, ids, offsets, split):
                 if training:
                     start, end = squad_windows.answer_positions(window, answer)
@@ -107,10 +96,14 @@ class Squad(Finetuning):
         return features
 
     def _answer(
-        self, example: Row, ids: Ids, offsets: Offsets, gold: list[int]
-    ) -> tuple[int, int] | None:
+        self,
+        example: Row,
+        ids: squad_windows.Ids,
+        offsets: squad_windows.Offsets,
+        gold: list[int],
+    ) -> tuple[int, int] | str | None:
         """Returns the first and the last token of a training question's first answer,
-        or None if it has no answer.
+        None if it has no answer, or why it cannot be trained on.
 
         Google's code stops at a question with several answers, or with none in SQuAD
         1.1. It also leaves out answers that it cannot find.
@@ -119,26 +112,24 @@ class Squad(Finetuning):
           ids: Ids of the context.
           offsets: First character of each of them, and the one past its last.
           gold: Ids of the first answer's text.
-
-        Raises:
-          _LeftOut: The question cannot be trained on.
         """
         answers, context = example["answers"], example["context"]
         if self.config.task.null_answers and (not answers or example["is_impossible"]):
             return None
         if not answers:
-            off = "(task.null_answers is off)"
-            raise _LeftOut(f"questions without an answer {off}")
+            return "questions without an answer (task.null_answers is off)"
         place = data.find_answer(context, answers[0])
         if place is None:
-            raise _LeftOut("answers that are not at answer_start")
+            return "answers that are not at answer_start"
         span = squad_windows.answer_tokens(context, place, ids, offsets, gold)
-        if span is None:
-            raise _LeftOut("answers without a token")
-        return span
+        return "answers without a token" if span is None else span
 
     def _windows(
-        self, question: list[int], ids: Ids, offsets: Offsets, split: str
+        self,
+        question: list[int],
+        ids: squad_windows.Ids,
+        offsets: squad_windows.Offsets,
+        split: str,
     ) -> Iterator[tuple[dict[str, Any], squad_windows.Window]]:
         """Yields the columns and the `Window` of each part of a context."""
         first = 1 + len(question) + len(self.between)
