@@ -107,21 +107,6 @@ def two_steps(path, devices, micro_batches=1, **fields):
 
 
 @pytest.mark.slow
-def test_eight_devices_and_micro_batches_compute_as_one(taught):
-    whole = {"model__hidden_dropout_prob": 0.0}
-    whole |= {"model__attention_probs_dropout_prob": 0.0}
-    one, params, _ = two_steps(taught, jax.devices()[:1], **whole)
-    split = {f"mesh__{axis}": 2 for axis in ("data", "fsdp", "tensor")}
-    eight, same, step = two_steps(taught, jax.devices(), 2, **whole, **split)
-    for before, after in zip(one, eight, strict=True):
-        for name, value in before.items():
-            np.testing.assert_allclose(after[name], value, rtol=1e-4, err_msg=name)
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-4), same, params)
-    query = step.constants["teacher"]["bert"]["encoder"]["layer_0"]["attention"]
-    assert query["query"]["kernel"].sharding.shard_shape((32, 2, 16)) == (16, 1, 16)
-
-
-@pytest.mark.slow
 def test_seeds_share_constants_and_others_are_noticed(taught, tmp_path):
     short, two = "--config.train.num_steps=2", "--config.train.seeds=2"
     for name, own in (("run", two), ("alone", "--config.seed=1")):

@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from contract_tasks import CONTRACT, _pieces
 from flax.traverse_util import flatten_dict
 from runs import finish, here, losses, run_killed, start
 
@@ -22,10 +21,6 @@ from bert_jax.training.step import Step
 from bert_jax.workdir import metrics
 from tests import micro_data
 
-KINDS = {
-    "text": CONTRACT["text"],
-    "modernbert_text": _pieces("text", "modernbert", 300),
-}
 TARGETS = "('query','value','output')"
 FROM_BASE = ("--config.init_from=base", "--config.tokenizer.vocab_file=")
 EIGHT = tuple(f"--config.{x}.batch_size=8" for x in ("train", "evaluate"))
@@ -40,26 +35,23 @@ TEXT = {"text": "the quick brown fox"}
 
 @pytest.fixture(scope="module")
 def trained(once):
-    """Returns a function that gives the folder of a kind's data, base and LoRA run."""
+    """A folder with the data, the base and the LoRA run of texts."""
 
-    def of(name):
-        def make(folder):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.chdir(folder)
-                micro_data.write_inputs(name, folder, KINDS)
-                here("--config=in/micro.py", "--workdir=base", *EIGHT)
-                here("--config=in/micro.py", "--workdir=run", *LORA)
+    def make(folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            micro_data.write_inputs("text", folder)
+            here("--config=in/micro.py", "--workdir=base", *EIGHT)
+            here("--config=in/micro.py", "--workdir=run", *LORA)
 
-        return once(f"lora_{name}", make)
-
-    return of
+    return once("lora_text", make)
 
 
 @pytest.fixture
 def folder(trained, tmp_path, monkeypatch):
-    """A copy of the data, the base and the run of texts, in the current folder."""
+    """A copy of it, in the current folder."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(trained("text"), tmp_path, dirs_exist_ok=True)
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -78,10 +70,9 @@ def predict(*flags):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["text", "modernbert_text"])
-def test_run_answers_as_its_merged_export(trained, name, monkeypatch, tmp_path):
+def test_run_answers_as_its_merged_export(trained, monkeypatch, tmp_path):
     """Every way of opening it: base + alpha / rank A B, by a formula of NumPy."""
-    monkeypatch.chdir(trained(name))
+    monkeypatch.chdir(trained)
     own = saved(Path("run"))
     heads = {path[0] for path in own} - {"bert"}
     assert heads == {"lora", "sequence_classification"}

@@ -7,13 +7,11 @@ import flax.linen as nn
 import jax
 import numpy as np
 import pytest
-from micro import initial_params
 from runs import finish, here, run, start
 
 import bert_jax
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.convert import weights
 from bert_jax.data import loader
 from bert_jax.tasks import objectives
 from bert_jax.workdir import metrics
@@ -105,31 +103,6 @@ def test_scores_do_not_follow_the_loss(micro, plain, tmp_path):
     assert found["loss"] == pieces + pairs
     assert halved["loss"] == pytest.approx(pieces / 2 + pairs)
     assert named["loss"] == named["half_loss"] == pytest.approx(pieces / 2)
-
-
-@pytest.mark.slow
-def test_next_sentence_head_stays_without_nsp_loss(micro, plain, tmp_path):
-    """Over the same pairs and masks. Decay spares parameters without a gradient."""
-    workdir = tmp_path / "run"
-    off = "--config.task.nsp_loss=False"
-    run(micro, workdir, off, "--config.optimizer.weight_decay=0.5")
-    assert "next_sentence_loss" not in metrics.read_metrics(workdir, "train")[-1]
-    batches = [
-        loader.batch_at(configuration.load_config(micro, fields), 2)
-        for fields in ([], [off])
-    ]
-    for name, column in batches[0].items():
-        np.testing.assert_array_equal(column, batches[1][name])
-    task = prepared(micro, off)
-    first = initial_params(task.init_params)
-    found = weights.read_weights(workdir).params
-    for one, other in ((found, first), (found["bert"], first["bert"])):
-        part = "next_sentence" if one is found else "pooler"
-        # The spread is the same, but the run's key is another one.
-        norms = [np.linalg.norm(x[part]["kernel"]) for x in (one, other)]
-        assert norms[0] == pytest.approx(float(norms[1]), rel=0.2)
-    pair = [{"text": "a", "text_b": "b"}]
-    assert "is_next" not in _predicted(workdir, tmp_path, pair)
 
 
 def _predicted(workdir, folder, rows, *flags):

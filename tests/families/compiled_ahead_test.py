@@ -38,14 +38,6 @@ def test_step_has_the_kernels_of_whole_rows():
     assert state <= done.memory_analysis().alias_size_in_bytes  # updated in place
 
 
-def test_kernel_of_a_tpu_goes_through_a_window_alone():
-    program, done = built(SLICE, *BASE, *SOME, FUSED, spec=MODERN)
-    assert SPLASH in done.as_text()
-    steps = {grid[-1] for grid in _grids(program.traced.jaxpr.jaxpr)}
-    assert max(steps) == 4  # blocks of 512
-    assert min(steps) == 3  # that of the query, and its neighbours
-
-
 def _grids(jaxpr):
     for equation in jaxpr.eqns:
         if equation.primitive.name == "pallas_call":
