@@ -81,6 +81,15 @@ def signals_as_before():
         signal.signal(number, handler)
 
 
+@pytest.fixture
+def one_device():
+    """Runs in this process are on one device."""
+    from runs import one_device
+
+    with one_device():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def registries_as_before():
     """Removes a test's registry entries, from its config file, before the next test."""

@@ -16,6 +16,7 @@ from bert_jax.errors import UserError
 from bert_jax.estimator import BertClassifier
 
 WORDS = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 def rows(count: int) -> list[dict]:

@@ -12,6 +12,8 @@ from bert_jax.errors import UserError
 from bert_jax.training.log import Log
 from bert_jax.workdir import metrics
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 def test_config_is_that_of_the_command_line(tmp_path):
     fields = {

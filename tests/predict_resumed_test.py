@@ -7,14 +7,15 @@ import signal
 
 import numpy as np
 import pytest
-from runs import finish, run, start
+from runs import finish, one_device, run, start
 
 from bert_jax.tasks import partial_output
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "it"]
 ROWS = 420
-SMALL = "--config.predict.batch_size=1"  # eight on eight devices: windows of 128 rows
+SMALL = "--config.predict.batch_size=8"  # windows of 128 rows
 WINDOW = 128
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 def write_rows(path):
@@ -69,7 +70,8 @@ def undisturbed(micro, plain, source):
     """The answers of a command that nothing stopped."""
     target = source.parent / "whole.jsonl"
     files = (f"--input={source}", f"--output={target}")
-    run(micro, plain, "--mode=predict", *files, SMALL)
+    with one_device():
+        run(micro, plain, "--mode=predict", *files, SMALL)
     return target.read_bytes()
 
 
@@ -98,7 +100,7 @@ def test_killed_predict_resumes(micro, plain, source, ask, tmp_path):
     target.write_text("of before")
     args = (f"--config={micro}", f"--workdir={plain}", "--mode=predict", SMALL)
     files = (f"--input={source}", f"--output={target}")
-    killed = start(*args, *files, devices=8, program=("-c", _KILLED))
+    killed = start(*args, *files, program=("-c", _KILLED))
     finish(killed, -signal.SIGKILL)
     assert target.read_text() == "of before"
     said = ask(source, target.name)

@@ -15,6 +15,8 @@ from bert_jax.config import configuration
 from bert_jax.training import optimizer
 from bert_jax.workdir import metrics
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 def test_weights_are_described_without_a_config(plain, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -87,7 +89,7 @@ def test_export_and_go_on_from_it_with_other_text(micro, plain, tmp_path):
     text.write_text("\n".join(pairs))
     own = f"--config.corpus.sources=sentences:{text}", f"--config.init_from={exported}"
     workdir = tmp_path / "run"
-    _, err = run(micro, workdir, *own)
+    run(micro, workdir, *own, "--config.train.num_steps=1")
     assert (workdir / "vocab.txt").read_text() == (plain / "vocab.txt").read_text()
     report = json.loads((workdir / "init_from.json").read_text())
     assert report["initialised"] == [] and report["left_over"] == []

@@ -18,7 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+import pytest
 
 from bert_jax import main
 from bert_jax.workdir import metrics
@@ -31,7 +33,10 @@ LIMIT = 600  # seconds after which a process hangs, however busy the machine is
 
 
 def here(*arguments, status: int = 0) -> tuple[str, str]:
-    """Runs main in this process, on its eight devices, and returns (stdout, stderr)."""
+    """Runs main in this process, on its eight devices or on one within `one_device`.
+
+    Returns (stdout, stderr).
+    """
     out, err = io.StringIO(), io.StringIO()
     handler = logging.StreamHandler(err)  # pytest has the root's
     logging.getLogger("bert_jax").addHandler(handler)
@@ -42,6 +47,17 @@ def here(*arguments, status: int = 0) -> tuple[str, str]:
         logging.getLogger("bert_jax").removeHandler(handler)
     assert given == status, err.getvalue()
     return out.getvalue(), err.getvalue()
+
+
+@contextlib.contextmanager
+def one_device() -> Iterator[None]:
+    """Lets runs in this process see one device.
+
+    Compiling for eight takes three times as long.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "devices", lambda *_: jax.local_devices()[:1])
+        yield
 
 
 def run(config, workdir, *arguments, status: int = 0) -> tuple[str, str]:
