@@ -33,15 +33,20 @@ LIMIT = 600  # seconds after which a process hangs, however busy the machine is
 
 
 def here(*arguments, status: int = 0) -> tuple[str, str]:
-    """Runs main in this process, on its eight devices or on one within `one_device`.
+    """Runs main in this process, and returns (stdout, stderr).
 
-    Returns (stdout, stderr).
+    It is on eight devices if an argument names the mesh, else on one.
     """
     out, err = io.StringIO(), io.StringIO()
+    whole = any("config.mesh." in str(argument) for argument in arguments)
     handler = logging.StreamHandler(err)  # pytest has the root's
     logging.getLogger("bert_jax").addHandler(handler)
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            contextlib.nullcontext() if whole else one_device(),
+        ):
             given = main.main([str(argument) for argument in arguments])
     finally:
         logging.getLogger("bert_jax").removeHandler(handler)
