@@ -1,18 +1,14 @@
 """`Task.constants`, by a task of one's own: an encoder that is read and not trained."""
 
-import itertools
 import shutil
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from runs import finish, losses, start, write_pairs
 
-from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.training import sharding
+from bert_jax.training import setup, sharding
 from bert_jax.training.step import Step
 from tests import micro_config
 
@@ -69,42 +65,13 @@ def taught(plain, tmp_path):
         *(tmp_path / "taught.py", plain, "finetune/text:recipe=tiny"),
         f"""config.task.name = "taught"
         config.task.guide_from = "{tmp_path / "teacher"}"
+        config.task.dev_file = ""
         config.train.num_steps = 16
         config.train.log_every = 1
         config.checkpoint.save_every = 5""",
     )
     path.write_text(path.read_text() + TAUGHT)
     return path
-
-
-def create(path, **fields):
-    given = [f"--config.{name.replace('__', '.')}={x}" for name, x in fields.items()]
-    config = configuration.load_config(str(path), given)
-    config.tokenizer.vocab_file = f"{path.parent / 'teacher' / 'tokenizer.json'}"
-    config.model.vocab_size, config.model.hidden_size = 0, 16
-    task = tasks.create_task(config)
-    task.resolve()
-    return task
-
-
-def two_steps(path, devices, micro_batches=1, **fields):
-    """The metrics of two steps, and the parameters after them."""
-    task = create(path, **fields)
-    step = Step(task, sharding.make_mesh(task.config, devices=devices))
-    first, second = (
-        sharding.place_batch(batch, step.mesh, 16)
-        for batch in itertools.islice(task.batches(0, slice(None), 0), 2)
-    )
-    traced = step.trace(step.first_state(), first, micro_batches)
-    assert max(np.size(x) for x in (*traced.jaxpr.consts, 0)) < 100
-    program, given = traced.lower().compile(), (step.seeds.array, np.float32(1e-3))
-    state, one = program(step.first_state(), first, *given, step.constants)
-    none = jax.tree.map(jnp.zeros_like, step.constants)
-    _, other = program(step.first_state(), first, *given, none)
-    assert float(other["distance"]) != pytest.approx(float(one["distance"]), rel=1e-3)
-    state, two = program(state, second, *given, step.constants)
-    assert "teacher" not in state.params
-    return jax.device_get([one, two]), jax.device_get(state.params), step
 
 
 @pytest.mark.slow
@@ -126,3 +93,18 @@ def test_seeds_share_constants_and_others_are_noticed(taught, tmp_path):
         f"error: --workdir={tmp_path / 'run'}: the content of Task.constants (a "
         "teacher) is not what this run began with; restore it, or use another --workdir"
     )
+
+
+@pytest.mark.slow
+def test_constants_are_split_as_parameters_and_no_part_of_the_program(taught):
+    given = [f"--config.mesh.{axis}=2" for axis in ("data", "fsdp", "tensor")]
+    task = setup.build_task(
+        configuration.load_config(str(taught), given), taught.parent, from_data=True
+    )
+    step = Step(task, sharding.make_mesh(task.config))
+    query = step.constants["teacher"]["bert"]["encoder"]["layer_0"]["attention"]
+    assert query["query"]["kernel"].sharding.shard_shape((32, 2, 16)) == (16, 1, 16)
+    batch = next(task.batches(0, slice(None), 0))
+    placed = sharding.place_batch(batch, step.mesh, 16)
+    traced = step.trace(step.first_state(), placed, 1)
+    assert max(np.size(x) for x in (*traced.jaxpr.consts, 0)) < 100

@@ -17,6 +17,7 @@ from bert_jax.tasks import objectives
 from bert_jax.workdir import metrics
 
 LTR = "--config.task.objective=ltr"
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,7 @@ SMALL = (
 )
 
 
+@pytest.mark.usefixtures("one_device")
 def test_file_works(questions, capsys):
     command = ["--config=questions.py", "--workdir=run", *SMALL]
     assert main.main(command) == 0, capsys.readouterr().err

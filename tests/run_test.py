@@ -1,34 +1,19 @@
-"""Whole runs through main: variants agree, phases and seeds do as they say."""
+"""Whole runs through main: phases and folders are as they say."""
 
 import json
 
-import numpy as np
 import pytest
-from runs import MESH, ZERO1, finish, here, losses, run, start
+from runs import here, losses, run
 
 from bert_jax.workdir import metrics
 
-DEEP = "--config.model.num_hidden_layers=2"
 
-
-@pytest.mark.slow
-def test_eight_devices_and_variants_give_the_losses_of_one(micro, tmp_path):
-    """All variants at once, of two layers. The mesh alone: contract_test.py."""
-    finish(start(f"--config={micro}", f"--workdir={tmp_path / 'one'}", DEEP))
-    layers = ("--config.model.scan_layers", "--config.model.remat=full")
-    profile = "--config.train.profile_steps=(2, 4)"
-    run(micro, tmp_path / "run", DEEP, *MESH, *ZERO1, *layers, profile)
-    assert len([*(tmp_path / "run" / "profile").rglob("*.xplane.pb")]) == 1
-    one, other = losses(tmp_path / "one"), losses(tmp_path / "run")
-    assert len(one) == 20
-    np.testing.assert_allclose(other[0], one[0], rtol=1e-6)
-    np.testing.assert_allclose(other, one, rtol=1e-4)
-
-
+@pytest.mark.usefixtures("one_device")
 def test_run_of_two_phases(micro, tmp_path):
     args = ("--config.phase2.fraction=0.25", "--config.phase2.max_seq_length=24")
     args += ("--config.phase2.batch_size=8", "--config.phase2.learning_rate=1e-3")
     args += ("--config.phase2.warmup_steps=2", "--config.optimizer.name=lamb")
+    args += ("--config.train.profile_steps=(2, 4)",)
     out, _ = run(micro, tmp_path / "run", *args, "--config.train.eval_every=10")
     assert len(losses(tmp_path / "run")) == 20
     lines = metrics.read_metrics(tmp_path / "run", "train")
@@ -42,6 +27,7 @@ def test_run_of_two_phases(micro, tmp_path):
     assert [line["step"] for line in dev] == [10, 20]
     assert dev[0]["unigram_loss"] != dev[1]["unigram_loss"]
     assert "masked LM loss" in out
+    assert len([*(tmp_path / "run" / "profile").rglob("*.xplane.pb")]) == 1
 
 
 @pytest.mark.slow

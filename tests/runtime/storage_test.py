@@ -29,6 +29,7 @@ def in_bucket(gcs, micro, corpus):
     return arguments
 
 
+@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_bucket_may_have_all_that_a_run_reads_and_writes(
     here, in_bucket, micro, plain, tmp_path
