@@ -39,7 +39,6 @@ def test_kept_steps_have_their_own_weights(plain):
     )
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_run_starts_from_it(plain, tmp_path):
     rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 8]

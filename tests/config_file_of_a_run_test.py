@@ -26,7 +26,6 @@ OWN = {
     "optimizer.schedule": "from bert_jax.training.optimizer import SCHEDULES as names\n"
     "own = names['polynomial']\n",
 }
-pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.fixture

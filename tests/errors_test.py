@@ -107,7 +107,6 @@ def damaged(plain, tmp_path):
     return copy, damage
 
 
-@pytest.mark.usefixtures("one_device")
 def test_damaged_checkpoint_gives_way_to_the_one_before(micro, damaged, capfd, caplog):
     workdir, damage = damaged
     damage(20)

@@ -21,7 +21,6 @@ from tests.close import assert_close
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "extending.md"
 FILES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), re.S))
-pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from reviews import predictions, run, write_reviews
-from runs import losses, one_device
+from runs import losses
 
 from bert_jax.workdir import metrics
 from tests.close import GRADIENT_TERMS, assert_close
@@ -21,8 +21,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(folder, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("finished") / "run"
-    with one_device():
-        out, err = run(folder, workdir)
+    out, err = run(folder, workdir)
     return workdir, out, err
 
 
@@ -41,7 +40,6 @@ def test_run_learns_and_says_so(folder, finished):
     assert int(best.name) == max(dev, key=lambda line: line["accuracy"])["step"]
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_predict_and_evaluate_need_the_work_directory_only(folder, finished, tmp_path):
     workdir, _, _ = finished
@@ -88,15 +86,13 @@ WITHOUT_DROPOUT = (
 @pytest.mark.slow
 def test_scores_do_not_depend_on_what_must_not_matter(folder, tmp_path):
     given = (*NO_DROPOUT, "--config.train.num_steps=12")
-    with one_device():
-        run(folder, tmp_path / "plain", *given)
+    run(folder, tmp_path / "plain", *given)
     run(folder, tmp_path / "other", *given, *WITHOUT_DROPOUT)
     expected, other = losses(tmp_path / "plain"), losses(tmp_path / "other")
     np.testing.assert_allclose(other[0], expected[0], rtol=1e-6)
     assert_close(other, expected, terms=GRADIENT_TERMS)
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_training_data_of_another_run_is_refused(folder, finished, tmp_path):
     workdir, train = tmp_path / "run", tmp_path / "train.jsonl"
@@ -116,7 +112,6 @@ def test_training_data_of_another_run_is_refused(folder, finished, tmp_path):
     assert "resuming at step 24" in run(folder, workdir, given, *longer)[1]
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_seeds_side_by_side_are_single_runs(folder, finished, tmp_path):
     run(folder, tmp_path / "seeds", "--config.train.seeds=2")
@@ -150,7 +145,6 @@ def test_seeds_side_by_side_are_single_runs(folder, finished, tmp_path):
     assert means["accuracy_std"] == pytest.approx(np.std(accuracies, ddof=1))
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_path):
     rows = [json.loads(line) for line in (folder / "train.jsonl").open()]
@@ -190,7 +184,6 @@ def test_finetuning_arguments_that_are_wrong(folder, tmp_path, args, words):
     assert not (tmp_path / "run" / "config.json").exists()
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_training_takes_the_steps_of_torch(
     torch, transformers, folder, finished, tmp_path

@@ -9,8 +9,6 @@ from reviews import predictions, run, write_reviews
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -47,7 +47,6 @@ def test_add_rows_adds_one_row_a_word_to_each_table(plain, how):
         merge.add_rows(params, saved, WORDS, config)
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_run_with_new_words_answers_and_exports(plain, tmp_path):
     table, workdir = tmp_path / "train.jsonl", tmp_path / "run"

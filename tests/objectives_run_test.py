@@ -17,7 +17,6 @@ from bert_jax.tasks import objectives
 from bert_jax.workdir import metrics
 
 LTR = "--config.task.objective=ltr"
-pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,6 @@ def config(plain, tmp_path):
     return path
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_new_part_alone_learns_beside_the_weights(config, plain, tmp_path):
     chosen = "('/(down|up)/', 'sequence_classification')"

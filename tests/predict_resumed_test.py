@@ -7,7 +7,7 @@ import signal
 
 import numpy as np
 import pytest
-from runs import finish, one_device, run, start
+from runs import finish, run, start
 
 from bert_jax.tasks import partial_output
 
@@ -15,7 +15,6 @@ WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "i
 ROWS = 420
 SMALL = "--config.predict.batch_size=8"  # windows of 128 rows
 WINDOW = 128
-pytestmark = pytest.mark.usefixtures("one_device")
 
 
 def write_rows(path):
@@ -70,8 +69,7 @@ def undisturbed(micro, plain, source):
     """The answers of a command that nothing stopped."""
     target = source.parent / "whole.jsonl"
     files = (f"--input={source}", f"--output={target}")
-    with one_device():
-        run(micro, plain, "--mode=predict", *files, SMALL)
+    run(micro, plain, "--mode=predict", *files, SMALL)
     return target.read_bytes()
 
 

@@ -15,8 +15,6 @@ from bert_jax.config import configuration
 from bert_jax.training import optimizer
 from bert_jax.workdir import metrics
 
-pytestmark = pytest.mark.usefixtures("one_device")
-
 
 def test_weights_are_described_without_a_config(plain, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -52,7 +50,8 @@ def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypat
             )
     piped = io.TextIOWrapper(io.BytesIO(source.read_bytes()))
     monkeypatch.setattr(sys, "stdin", piped)
-    out, _ = run(micro, plain, "--mode=predict", "--config.predict.top_k=2")
+    eight = ("--mode=predict", "--config.mesh.data=8")
+    out, _ = run(micro, plain, *eight, "--config.predict.top_k=2")
     two = [json.loads(line) for line in out.splitlines()]
     for row, full in zip(two, results, strict=True):
         for guesses, more in zip(row["masks"], full["masks"], strict=True):

@@ -39,7 +39,6 @@ def test_signal_saves_the_step_and_the_run_resumes_elsewhere(
     assert len(losses(workdir)) == saved + 3  # the signal came before the third
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
     micro, tmp_path, monkeypatch

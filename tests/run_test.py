@@ -8,7 +8,6 @@ from runs import here, losses, run
 from bert_jax.workdir import metrics
 
 
-@pytest.mark.usefixtures("one_device")
 def test_run_of_two_phases(micro, tmp_path):
     args = ("--config.phase2.fraction=0.25", "--config.phase2.max_seq_length=24")
     args += ("--config.phase2.batch_size=8", "--config.phase2.learning_rate=1e-3")

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from runs import losses, one_device, run
+from runs import losses, run
 
 from bert_jax.workdir import folder as workdirs
 from bert_jax.workdir import metrics
@@ -22,7 +22,6 @@ def own_text(tmp_path):
     return text, [*fields, f"--config.corpus.data_dir={tmp_path}/data"]
 
 
-pytestmark = pytest.mark.usefixtures("one_device")
 PHASES = (
     *("--config.phase2.fraction=0.5", "--config.phase2.max_seq_length=24"),
     *("--config.train.num_steps=8", "--config.train.eval_every=2"),
@@ -34,8 +33,7 @@ def straight(micro, tmp_path_factory):
     """A run of two phases whose text stays as it is."""
     folder = tmp_path_factory.mktemp("straight")
     _, own = own_text(folder)
-    with one_device():
-        run(micro, folder / "run", *own, *PHASES)
+    run(micro, folder / "run", *own, *PHASES)
     return folder / "run"
 
 

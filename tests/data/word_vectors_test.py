@@ -81,8 +81,7 @@ def start(micro, tmp_path_factory):
     folder = tmp_path_factory.mktemp("counted")
     own = (*COUNTED, f"--config.corpus.data_dir={folder / 'data'}")
     still = ("--config.optimizer.learning_rate=0", "--config.train.num_steps=1")
-    with runs.one_device():
-        runs.run(micro, folder / "run", *own, *still)
+    runs.run(micro, folder / "run", *own, *still)
     return own, bert_jax.load(str(folder / "run")), folder
 
 
@@ -104,7 +103,6 @@ def test_run_starts_from_counted_vectors(start):
     assert np.log(np.exp(bias).sum()) == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_word_vectors_overwrite_no_other_weights(start, micro, plain, tmp_path):
     own = (*start[0][:1], f"--config.init_from={plain}")

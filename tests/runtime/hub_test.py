@@ -27,7 +27,6 @@ def gets(fake, name):
     return sum(name in path for method, path in fake.requests if method == "GET")
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
     fake_hub.models[NAME] = {"main": {**exported, "pytorch_model.bin": b"not read"}}

@@ -113,7 +113,6 @@ def saved(workdir):
     return sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_run_stops_with_one_line_and_goes_on_if_asked_to_skip(micro, tmp_path, spoil):
     workdir = tmp_path / "run"

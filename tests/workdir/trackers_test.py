@@ -97,7 +97,6 @@ def test_package_that_is_missing_is_one_line(monkeypatch):
     trackers.require_package(())
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_run_sends_what_metrics_jsonl_has(wandb, micro, tmp_path):
     """Its lines are those of the file. A second start trains nothing, sends nothing."""
