@@ -10,7 +10,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from flax.traverse_util import flatten_dict
-from runs import finish, here, losses, run_killed, start
+from runs import here, losses, one_device
 
 import bert_jax
 from bert_jax.config import configuration
@@ -23,9 +23,12 @@ from tests import micro_data
 
 TARGETS = "('query','value','output')"
 FROM_BASE = ("--config.init_from=base", "--config.tokenizer.vocab_file=")
-EIGHT = tuple(f"--config.{x}.batch_size=8" for x in ("train", "evaluate"))
+BOTH = (
+    *(f"--config.{x}.batch_size=8" for x in ("train", "evaluate")),
+    "--config.checkpoint.keep=3",
+)
 LORA = (
-    *(*EIGHT, *FROM_BASE, "--config.model.lora_rank=3", "--config.model.lora_alpha=6"),
+    *(*BOTH, *FROM_BASE, "--config.model.lora_rank=3", "--config.model.lora_alpha=6"),
     *(f"--config.model.lora_targets={TARGETS}", "--config.train.num_steps=16"),
     *("--config.optimizer.learning_rate=0.05", "--config.optimizer.warmup_fraction=0"),
     "--config.checkpoint.save_every=5",
@@ -38,10 +41,10 @@ def trained(once):
     """A folder with the data, the base and the LoRA run of texts."""
 
     def make(folder):
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, one_device():
             patch.chdir(folder)
             micro_data.write_inputs("text", folder)
-            here("--config=in/micro.py", "--workdir=base", *EIGHT)
+            here("--config=in/micro.py", "--workdir=base", *BOTH)
             here("--config=in/micro.py", "--workdir=run", *LORA)
 
     return once("lora_text", make)
@@ -52,6 +55,8 @@ def folder(trained, tmp_path, monkeypatch):
     """A copy of it, in the current folder."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    recorded = tmp_path / "run" / "config.json"  # which names its base by a whole path
+    recorded.write_text(recorded.read_text().replace(str(trained), str(tmp_path)))
     return tmp_path
 
 
@@ -69,6 +74,7 @@ def predict(*flags):
     return json.loads(out)
 
 
+@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_run_answers_as_its_merged_export(trained, monkeypatch, tmp_path):
     """Every way of opening it: base + alpha / rank A B, by a formula of NumPy."""
@@ -131,39 +137,29 @@ def assert_near(found, expected):
 
 
 @pytest.mark.slow
-def test_killed_run_resumes_and_notices_another_base(folder):
-    task = "bert_jax.tasks.text:Text"
-    run_killed(task, folder / "in/micro.py", folder / "again", *absolute(folder))
-    given = (f"--config={folder / 'in/micro.py'}", f"--workdir={folder / 'again'}")
-    _, err = finish(start(*given, *absolute(folder)))
+def test_run_resumes_and_notices_another_base(folder):
+    straight, expected = losses("run"), saved(folder / "run")
+    for step in ("15", "16"):
+        shutil.rmtree(f"run/checkpoints/{step}")
+    with one_device():
+        _, err = here("--workdir=run")
     assert "resuming at step 10" in err
-    straight = (given[0], f"--workdir={folder / 'straight'}", *absolute(folder))
-    finish(start(*straight))
-    np.testing.assert_array_equal(losses("again"), losses("straight"))
-    one, two = saved(folder / "again"), saved(folder / "straight")
-    assert one.keys() == two.keys()
-    for path, expected in two.items():
-        np.testing.assert_array_equal(one[path], expected)
-    shutil.rmtree("base")
-    few = ("--config.train.num_steps=1", "--config.seed=1")
-    here("--config=in/micro.py", "--workdir=base", *EIGHT, *few)
+    np.testing.assert_array_equal(losses("run"), straight)
+    found = saved(folder / "run")
+    assert found.keys() == expected.keys()
+    for path, value in expected.items():
+        np.testing.assert_array_equal(found[path], value)
+    shutil.rmtree("base/checkpoints/2")  # those of an earlier step are left
     shown = "is not what this run began with; restore it"
     for flags in (
         ("--mode=predict", "--input=in/dev.jsonl"),
         ("--mode=export", "--output=out"),
         ("--config.train.num_steps=20", "--config.train.extend=True"),
     ):
-        _, error = here("--workdir=straight", *flags, status=2)
+        _, error = here("--workdir=run", *flags, status=2)
         (line,) = [x for x in error.splitlines() if x.startswith("error:")]
         assert "what config.init_from names (LoRA's base)" in line and shown in line
     assert not Path("out").exists()
-
-
-def absolute(folder):
-    """The flags with paths that hold in another folder, and files of the data."""
-    named = {"train": "train.jsonl", "dev": "dev.jsonl", "test": "test.jsonl"}
-    files = [f"--config.task.{x}_file={folder / 'in' / y}" for x, y in named.items()]
-    return (*LORA, *files, f"--config.init_from={folder / 'base'}")
 
 
 @pytest.mark.slow

@@ -4,12 +4,13 @@ import dataclasses
 import json
 from functools import cache, partial
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from micro import bert_config, init_pretraining, initial_params
+from micro import bert_config, init_pretraining
 
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import layout, merge, weights
@@ -35,10 +36,6 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
 def found(architecture="BertForPreTraining", config=CONFIG):
     """Weights as if they had been read."""
     params = initial(layout.BERT.architectures[architecture], config, seed=1)
-    random = np.random.RandomState(0)
-    params = jax.tree.map(
-        lambda leaf: random.standard_normal(leaf.shape).astype(np.float32), params
-    )
     labelled = set(params) & set(layout.LABELLED_HEADS)
     return layout.Weights(
         config=config,
@@ -49,16 +46,26 @@ def found(architecture="BertForPreTraining", config=CONFIG):
     )
 
 
-@cache
 def initial(heads, config=CONFIG, seed=0):
+    """Parameters of a model with these heads, of any values."""
     heads = tuple(head for head in heads if head != "pooler")
-    model = BertWithHeads(config, heads, labels=3)
-    return initial_params(partial(init_model, model), seed)
+    init = partial(init_model, BertWithHeads(config, heads, labels=3))
+    shapes = nn.meta.unbox(jax.eval_shape(init, jax.random.key(0)))
+    random = np.random.RandomState(seed)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(random.standard_normal(leaf.shape), jnp.float32),
+        shapes,
+    )
+
+
+@cache
+def init_of(config):
+    return jax.jit(lambda key: nn.meta.unbox(init_pretraining(config, key)))
 
 
 @cache
 def draw(config, seed):
-    return initial_params(partial(init_pretraining, config), seed)
+    return init_of(config)(jax.random.key(seed))
 
 
 def names(tree):

@@ -13,6 +13,7 @@ from bert_jax.errors import UserError
 CLASSIFIER = "BertForSequenceClassification-three_heads"
 LABELS = {"0": "no", "1": "maybe", "2": "yes"}
 ROWS = '{"text": "a b c"}\n{"text": "k"}\n'
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.fixture

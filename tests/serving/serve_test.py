@@ -11,6 +11,8 @@ from runs import ask, finish, here
 
 from bert_jax.training import inference
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 def test_answers_are_those_of_predict(plain, tmp_path):
     rows = [{"text": f"the {'quick ' * n}[MASK] fox", "id": n} for n in range(9)]

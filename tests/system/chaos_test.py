@@ -1,4 +1,4 @@
-"""Three faults of the chaos script."""
+"""Two faults of the chaos script. Signals: run_resumed_test.py."""
 
 import random
 
@@ -11,8 +11,8 @@ from tests.system.chaos import Fault
 
 
 @pytest.mark.slow
-def test_three_faults_lose_nothing(tmp_path):
-    faults = [Fault("full", "save"), Fault("kill", "save"), Fault("term", "evaluate")]
+def test_two_faults_lose_nothing(tmp_path):
+    faults = [Fault("full", "save"), Fault("kill", "save")]
     ended = chaos.run(faults, 24, random.Random(0), tmp_path, start)
-    assert [status for _, status in ended] == [2, -9, 143]
+    assert [status for _, status in ended] == [2, -9]
     assert made.newest(tmp_path / "round_1") == 24
