@@ -114,23 +114,19 @@ def test_fused_step_of_a_gpu_adds_no_gradient_in_any_order_and_sorts_ids_alone()
 
 
 @pytest.mark.slow
-def test_products_of_8_bits_on_a_gpu():
-    """Each of a layer's four, in three passes."""
-    _, done = built(GPU, *GPU_STEP, "model.products=fp8")
-    found = Counter(one.dtype for one in hlo.products(hlo.Program(done.as_text())))
-    assert found["f8e4m3fn"] + found["f8e5m2"] == 12
-    assert done.as_text().count("__cublas$lt$matmul$f8") == 12
-
-
-@pytest.mark.slow
-def test_deterministic_cudnn_step_adds_no_two_rows_in_any_order():
-    """The scores of the classes that a loss looks up."""
+def test_deterministic_cudnn_step_in_8_bits_adds_no_two_rows_in_any_order():
+    """The scores of the classes that a loss looks up. A layer has six products, in
+    three passes."""
     fields = (*SMALL, "train.deterministic=True", "train.batch_size=64")
     more = ("task.max_seq_length=32", NO_DROPOUT, "model.attention=cudnn")
-    _, done = built(GPU, *fields, *more, spec="configs/finetune/text.py")
+    spec = "configs/finetune/text.py"
+    _, done = built(GPU, *fields, *more, "model.products=fp8", spec=spec)
     check_attention(done, CUDNN, 32)
     scatters = [line for line in done.as_text().splitlines() if " scatter(" in line]
     assert scatters and all("unique_indices=true" in line for line in scatters)
+    found = Counter(one.dtype for one in hlo.products(hlo.Program(done.as_text())))
+    assert found["f8e4m3fn"] + found["f8e5m2"] == 18
+    assert done.as_text().count("__cublas$lt$matmul$f8") == 18
 
 
 @pytest.mark.slow
@@ -159,9 +155,8 @@ def test_attention_that_devices_lack_is_refused():
 @pytest.mark.slow
 def test_program_that_does_not_fit_says_so():
     require(SLICE)
-    large = ("model.scan_layers=True", "phase2.fraction=0", "train.batch_size=65536")
-    fields = [f"--config.{field}" for field in large]
-    case = {"config": "configs/large.py", "fields": fields, "device": SLICE}
+    fields = [f"--config.{field}" for field in (*BASE, "train.batch_size=16777216")]
+    case = {"config": "configs/base.py", "fields": fields, "device": SLICE}
     found = compiled.compile_case(
         {**case, "mode": "train", "phase": 0, "effort": "quick"}
     )

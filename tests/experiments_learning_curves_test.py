@@ -11,6 +11,7 @@ from runs import run as run_main
 import bert_jax
 from bert_jax.errors import UserError
 from experiments.claims import learning_curves as curves
+from tests import one_device
 
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
 
@@ -34,8 +35,10 @@ def data(tmp_path):
 def reading(micro, tmp_path_factory):
     """A left to right model's work directory, of one step."""
     folder = tmp_path_factory.mktemp("ltr") / "run"
-    few = ("--config.train.num_steps=2", "--config.train.log_every=1")
-    run_main(micro, folder, "--config.task.objective=ltr", *few)
+    few = ("--config.train.num_steps=1", "--config.task.objective=ltr")
+    with pytest.MonkeyPatch.context() as patch:
+        one_device.only(patch)
+        run_main(micro, folder, *few)
     return folder
 
 
@@ -61,6 +64,7 @@ def test_sizes():
 def test_learning_curves(data, plain, reading, tmp_path, monkeypatch, capfd):
     """Trained, judged and drawn. A second start runs nothing."""
     pytest.importorskip("matplotlib", reason="needs the report extra")
+    one_device.only(monkeypatch)
     started = stand_ins.run_here(monkeypatch)
     output = tmp_path / "out"
     given = (f"--data={data}", f"--init_from={plain}", f"--ltr={reading}")

@@ -8,6 +8,7 @@ from paper_runs import command, data, main_run
 from runs import here
 
 from experiments.paper import __main__ as paper
+from tests import one_device
 
 __all__ = ["command", "data"]  # fixtures
 
@@ -59,6 +60,7 @@ def test_whole_table_of_tiny_models(micro, tmp_path, monkeypatch, capfd):
         else:
             print(*here(*arguments), sep="")
 
+    one_device.only(monkeypatch)
     stand_ins.put(monkeypatch, main=run)
     folder = tmp_path / "data" / "imdb"
     folder.mkdir(parents=True)

@@ -13,6 +13,7 @@ from bert_jax.workdir import metrics
 from experiments.lib import report
 from experiments.lib.runner import Run
 from experiments.sweeps import compare, sweep
+from tests import one_device
 
 
 def a_run(folder, score, seed=0, steps=2, **groups):
@@ -98,6 +99,7 @@ def test_grid_values_in_brackets():
 
 
 def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd):
+    one_device.only(monkeypatch)
     stand_ins.run_here(monkeypatch)
     command = [
         *(f"--config={micro}", "--config.train.num_steps=3", "--together"),
@@ -124,6 +126,7 @@ def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd)
 def test_search_by_optuna_continues(micro, tmp_path, monkeypatch, capfd):
     """A search that was stopped chooses the settings that a longer one would have."""
     pytest.importorskip("optuna", reason="needs the extra search")
+    one_device.only(monkeypatch)
     started = stand_ins.run_here(monkeypatch)
     command = [
         *(f"--config={micro}", "--config.train.num_steps=2", "--grid=seed=0,1"),

@@ -16,6 +16,7 @@ from bert_jax import tokenization
 from bert_jax.convert import export, layout
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.workdir import metrics
+from tests import one_device
 from tests.micro import small_config
 
 CELLS = json.loads((ROOT / "notebooks" / "bert.ipynb").read_text("utf-8"))["cells"]
@@ -55,6 +56,7 @@ def executed(model, monkeypatch, tmp_path):
     """The variables after the last cell, in one namespace as in a notebook."""
     pyplot = pytest.importorskip("matplotlib.pyplot", reason="needs the notebook extra")
     pyplot.switch_backend("agg")
+    one_device.only(monkeypatch)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)  # and back at the end
     namespace = {"__name__": "notebook"}

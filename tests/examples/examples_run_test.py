@@ -13,6 +13,7 @@ from runs import here, losses, run
 import bert_jax
 import examples
 from bert_jax.workdir import metrics
+from tests import one_device
 from tests.forked import ROOT
 
 NAMES = ("focal", "spans", "pre_norm", "rotary")
@@ -53,6 +54,11 @@ def test_examples_are_tested():
     assert files == {*NAMES, "layerwise", "__init__"} | scripts
 
 
+@pytest.fixture(autouse=True)
+def one(monkeypatch):
+    one_device.only(monkeypatch)
+
+
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory):
     """Returns the finished run of an example, trained once: packed rows with shifted
@@ -70,7 +76,7 @@ def trained(corpus, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_example_learns_and_answers(trained, name, tmp_path):
+def test_example_learns_and_answers(trained, name):
     workdir = trained(name)
     found = losses(workdir)
     assert len(found) == 12 and found[-1] < found[0]
@@ -79,12 +85,9 @@ def test_example_learns_and_answers(trained, name, tmp_path):
     assert dev["perplexity"] == pytest.approx(np.exp(dev["masked_lm_loss"]))
     assert all(np.isfinite(dev[name]) for name in names)
     assert name != "focal" or "focal_loss" in dev
-    (tmp_path / "rows.jsonl").write_text('{"text": "the [MASK] fox"}\n')
-    asked = (f"--workdir={workdir}", f"--input={tmp_path / 'rows.jsonl'}")
-    out, _ = here("--mode=predict", *asked)
-    assert len(json.loads(out)["masks"][0]) == 5
-    ids = np.array([[2, 7, 9, 3]])
     model = bert_jax.load(workdir)
+    assert len(model.fill_mask("the [MASK] fox")[0]) == 5
+    ids = np.array([[2, 7, 9, 3]])
     states = model.apply(ids, ids > 0, 0 * ids)["hidden_states"]
     assert len(states) == 3 and np.isfinite(states[-1]).all()
 

@@ -31,10 +31,10 @@ def inputs(rows=64, length=32):
     return jnp.asarray(ids), jnp.ones_like(ids), jnp.zeros_like(ids)
 
 
-def with_head(head):
+def with_heads(*heads):
     """A model and its parameters, far from their initial values."""
     rng = np.random.default_rng(0)
-    model = BertWithHeads(CONFIG, (head,))
+    model = BertWithHeads(CONFIG, heads)
     params = initial_params(functools.partial(init_with_heads, model))
     return model, jax.tree.map(
         lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32), params
@@ -53,20 +53,21 @@ def double(x):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", ["next_sentence", "question_answering"])
-def test_logits_are_products_in_float32_of_bfloat16_features(head):
-    model, params = with_head(head)
+def test_logits_are_products_in_float32_of_bfloat16_features():
+    model, params = with_heads("next_sentence", "question_answering")
     # Not compiled as a whole, where XLA may leave out the rounding of the features.
     outputs = model.apply({"params": params}, *inputs())
-    is_pooled = head == "next_sentence"
-    source = outputs["pooled"] if is_pooled else outputs["hidden_states"][-1]
-    assert source.dtype == jnp.bfloat16
-    found = logits_of(outputs, head)
-    assert found.dtype == jnp.float32
-    kernel, bias = (np.float64(params[head][name]) for name in ("kernel", "bias"))
-    expected = double(source) @ kernel + bias
-    scale = np.abs(expected).max()
-    np.testing.assert_allclose(found, expected, atol=1e-6 * scale, rtol=0)
+    for head, source in (
+        ("next_sentence", outputs["pooled"]),
+        ("question_answering", outputs["hidden_states"][-1]),
+    ):
+        assert source.dtype == jnp.bfloat16
+        found = logits_of(outputs, head)
+        assert found.dtype == jnp.float32
+        kernel, bias = (np.float64(params[head][name]) for name in ("kernel", "bias"))
+        expected = double(source) @ kernel + bias
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, atol=1e-6 * scale, rtol=0)
 
 
 @pytest.mark.parametrize("size", [1, 3])
