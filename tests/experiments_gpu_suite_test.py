@@ -11,19 +11,18 @@ pytest.importorskip("torch")
 
 
 @pytest.mark.slow
-def test_rehearsal_runs_every_kind_of_part(tmp_path, capsys, monkeypatch):
-    """Steps in turns, and kernels alone."""
+def test_rehearsal_measures_steps_and_kernels(tmp_path, capsys, monkeypatch):
+    """In turns, and alone."""
     runs.one_device_each(monkeypatch)
     name = "all but the logits"
     monkeypatch.setattr(gpu_suite, "ABLATION", {name: gpu_suite.ABLATION[name]})
-    given = [f"--output={tmp_path}", "--dry-run", "--only=ablation,profile,predict"]
+    given = [f"--output={tmp_path}", "--dry-run", "--only=ablation,profile"]
     assert gpu_suite.main(given) == 0, capsys.readouterr().out
     found = json.loads((tmp_path / "suite.json").read_text())
     steps = found["ablation"]
     assert not steps["errors"]
     assert steps["sides"][name]["median"] > 0
     assert found["profile"]["model_ms"] > 0
-    assert found["predict"]["same_label"] == 1.0
     assert (tmp_path / "program.txt.gz").stat().st_size > 1000
 
 

@@ -34,8 +34,8 @@ def data(tmp_path):
 def reading(micro, tmp_path_factory):
     """A left to right model's work directory, of one step."""
     folder = tmp_path_factory.mktemp("ltr") / "run"
-    few = ("--config.train.num_steps=2", "--config.train.log_every=1")
-    run_main(micro, folder, "--config.task.objective=ltr", *few)
+    few = ("--config.train.num_steps=1", "--config.task.objective=ltr")
+    run_main(micro, folder, *few)
     return folder
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from flax.traverse_util import flatten_dict
-from runs import here, losses, one_device
+from runs import here, losses
 
 import bert_jax
 from bert_jax.config import configuration
@@ -41,7 +41,7 @@ def trained(once):
     """A folder with the data, the base and the LoRA run of texts."""
 
     def make(folder):
-        with pytest.MonkeyPatch.context() as patch, one_device():
+        with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
             micro_data.write_inputs("text", folder)
             here("--config=in/micro.py", "--workdir=base", *BOTH)
@@ -74,7 +74,6 @@ def predict(*flags):
     return json.loads(out)
 
 
-@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_run_answers_as_its_merged_export(trained, monkeypatch, tmp_path):
     """Every way of opening it: base + alpha / rank A B, by a formula of NumPy."""
@@ -141,8 +140,7 @@ def test_run_resumes_and_notices_another_base(folder):
     straight, expected = losses("run"), saved(folder / "run")
     for step in ("15", "16"):
         shutil.rmtree(f"run/checkpoints/{step}")
-    with one_device():
-        _, err = here("--workdir=run")
+    _, err = here("--workdir=run")
     assert "resuming at step 10" in err
     np.testing.assert_array_equal(losses("run"), straight)
     found = saved(folder / "run")

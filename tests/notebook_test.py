@@ -52,7 +52,7 @@ def given(model):
 
 
 @pytest.fixture
-def executed(model, monkeypatch, tmp_path):
+def executed(model, monkeypatch, tmp_path, one_device):
     """The variables after the last cell, in one namespace as in a notebook."""
     pyplot = pytest.importorskip("matplotlib.pyplot", reason="needs the notebook extra")
     pyplot.switch_backend("agg")

@@ -26,7 +26,7 @@ SMALL = """
 extends = "tiny:recipe=plain"
 
 def get_config(config):
-    sizes = dict(hidden_size=128, intermediate_size=512, num_hidden_layers=3)
+    sizes = dict(hidden_size=128, intermediate_size=512, num_hidden_layers=2)
     rates = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     config.model.update(num_attention_heads=4, **sizes, **rates)
     config.tokenizer.vocab_size, config.corpus.max_seq_length = 1024, 96

@@ -47,6 +47,7 @@ def hidden_of(task, params, batch, carry=None):
     return jax.jit(task.model.apply)({"params": params["elmo"]}, *chars, carry)
 
 
+@jax.jit
 def full(params, hidden, batch):
     """Cross entropies over the whole vocabulary, [directions, rows, words]."""
     found = []

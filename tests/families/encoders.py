@@ -51,8 +51,8 @@ ARCHITECTURES = [
     for name in FAMILIES[family].layout.architectures
 ]
 # Layers, hidden size, heads, inner size.
-# "base" has two of the published twelve layers.
-SIZES = {"tiny": (2, 32, 2, 48), "base": (2, 768, 12, 3072)}
+# "base" has one of the published twelve layers.
+SIZES = {"tiny": (2, 32, 2, 48), "base": (1, 768, 12, 3072)}
 _DISTIL = {
     "num_hidden_layers": "n_layers",
     "hidden_size": "dim",

@@ -73,7 +73,7 @@ def hidden(task, features, groups=1):
     params = initial_params(task.init_params)
     rng = np.random.default_rng(0)
     params = jax.tree.map(
-        lambda x: jnp.asarray(4 * x + 0.1 * rng.normal(size=x.shape), jnp.float32),
+        lambda x: np.float32(4 * np.asarray(x) + 0.1 * rng.normal(size=x.shape)),
         params,
     )
     placed = {name: jnp.asarray(column) for name, column in batch.items()}

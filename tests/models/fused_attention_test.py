@@ -39,10 +39,14 @@ def of_einsum(packed, bias, *rest):
 
 def results(attend, given, seen, rate, causal=False):
     """The output, and the gradients of packed and bias."""
-    packed, bias, gradient = given
-    rest = (seen, rate, jax.random.key(3), causal)
-    output, pull = jax.vjp(lambda *each: attend(*each, *rest), packed, bias)
-    return output, *pull(gradient)
+
+    @jax.jit
+    def compute(packed, bias, gradient):
+        rest = (seen, rate, jax.random.key(3), causal)
+        output, pull = jax.vjp(lambda *each: attend(*each, *rest), packed, bias)
+        return output, *pull(gradient)
+
+    return compute(*given)
 
 
 def assert_alike(found, expected, error=2e-6):

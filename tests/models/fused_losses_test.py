@@ -53,8 +53,9 @@ def test_they_are_the_plain_ones(monkeypatch, platform, dtype):
     sizes = {"vocab_size": 70, "hidden_size": 64, "num_hidden_layers": 1}
     sizes |= {"num_attention_heads": 2, "intermediate_size": 128}
     plain = bert_config(**sizes, **PLAIN, dtype=dtype)
-    expected = outcome(plain)
-    wide = outcome(dataclasses.replace(plain, dtype="float32"))
+    expected = wide = outcome(plain)
+    if dtype != "float32":
+        wide = outcome(dataclasses.replace(plain, dtype="float32"))
     for module in (attention, heads, layers):
         monkeypatch.setattr(module, "platform_name", lambda: platform)
     for module, name in KERNELS:

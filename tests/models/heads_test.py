@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from micro import bert_config, initial_params
 
-from bert_jax.models import heads
+from bert_jax.models import heads as model_heads
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.layers import Dense
 from bert_jax.tasks.cross_entropy import cross_entropy
@@ -31,11 +31,11 @@ def inputs(rows=64, length=32):
     return jnp.asarray(ids), jnp.ones_like(ids), jnp.zeros_like(ids)
 
 
-def with_head(head):
+def with_heads(*heads):
     """A model and its parameters, far from their initial values."""
     rng = np.random.default_rng(0)
-    model = BertWithHeads(CONFIG, (head,))
-    params = initial_params(functools.partial(heads.init_model, model))
+    model = BertWithHeads(CONFIG, heads)
+    params = initial_params(functools.partial(model_heads.init_model, model))
     return model, jax.tree.map(
         lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32), params
     )
@@ -53,20 +53,21 @@ def double(x):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", ["next_sentence", "question_answering"])
-def test_logits_are_products_in_float32_of_bfloat16_features(head):
-    model, params = with_head(head)
+def test_logits_are_products_in_float32_of_bfloat16_features():
+    model, params = with_heads("next_sentence", "question_answering")
     # Not compiled as a whole, where XLA may leave out the rounding of the features.
     outputs = model.apply({"params": params}, *inputs())
-    is_pooled = head == "next_sentence"
-    source = outputs["pooled"] if is_pooled else outputs["hidden_states"][-1]
-    assert source.dtype == jnp.bfloat16
-    found = logits_of(outputs, head)
-    assert found.dtype == jnp.float32
-    kernel, bias = (np.float64(params[head][name]) for name in ("kernel", "bias"))
-    expected = double(source) @ kernel + bias
-    scale = np.abs(expected).max()
-    np.testing.assert_allclose(found, expected, atol=1e-6 * scale, rtol=0)
+    for head, source in (
+        ("next_sentence", outputs["pooled"]),
+        ("question_answering", outputs["hidden_states"][-1]),
+    ):
+        assert source.dtype == jnp.bfloat16
+        found = logits_of(outputs, head)
+        assert found.dtype == jnp.float32
+        kernel, bias = (np.float64(params[head][name]) for name in ("kernel", "bias"))
+        expected = double(source) @ kernel + bias
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, atol=1e-6 * scale, rtol=0)
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -99,7 +100,7 @@ def test_gradients_of_a_head(size):
 def test_losses_of_logits_that_training_rounds(platform, dtype, monkeypatch):
     """The loss and its gradients, by rounded inputs in double precision, with a
     vocabulary that no matrix unit likes."""
-    monkeypatch.setattr(heads, "platform_name", lambda: platform)
+    monkeypatch.setattr(model_heads, "platform_name", lambda: platform)
     rng = np.random.default_rng(0)
     hidden, table, bias = (
         rng.normal(size=shape).astype(np.float32) for shape in ((3, 4, 8), (37, 8), 37)
@@ -108,7 +109,7 @@ def test_losses_of_logits_that_training_rounds(platform, dtype, monkeypatch):
     hidden, table = (jnp.asarray(x, dtype).astype(np.float32) for x in (hidden, table))
 
     def loss(hidden, table, bias):
-        logits = heads.vocabulary_logits(
+        logits = model_heads.vocabulary_logits(
             hidden.astype(dtype), table, bias, training=True
         )
         assert logits.shape == (3, 4, 37)

@@ -72,7 +72,9 @@ def test_guesses_keep_to_the_scheme_in_every_window(task, params):
 
 
 @pytest.mark.slow
-def test_run_with_a_crf_is_loaded_with_it_and_exported_without(plain, tmp_path):
+def test_run_with_a_crf_is_loaded_with_it_and_exported_without(
+    plain, tmp_path, monkeypatch
+):
     (tmp_path / "train.conll").write_text(4 * f"{TRAIN}\n")
     fields = {"init_from": plain, "task.train_file": tmp_path / "train.conll"}
     fields |= {"task.crf": True, "task.max_seq_length": 16, "train.num_steps": 2}
