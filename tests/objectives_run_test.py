@@ -105,6 +105,23 @@ def test_scores_do_not_follow_the_loss(micro, plain, tmp_path):
     assert named["loss"] == named["half_loss"] == pytest.approx(pieces / 2)
 
 
+@pytest.mark.slow
+def test_next_sentence_head_stays_without_nsp_loss(micro):
+    """Over the same pairs and masks. That decay spares it: optimizer_test.py."""
+    found = []
+    for fields in ([], ["--config.task.nsp_loss=False"]):
+        task = prepared(micro, *fields)
+        batch = loader.batch_at(task.config, 2)
+        params = nn.meta.unbox(task.param_shapes)
+        sums = jax.eval_shape(task.loss, params, batch, jax.random.key(0))
+        found.append((batch, {*params}, {*sums}))
+    (batch, heads, losses), (same, own, left) = found
+    for name, column in batch.items():
+        np.testing.assert_array_equal(column, same[name])
+    assert own == heads >= {"next_sentence"}
+    assert losses - left == {"next_sentence_loss"} and left == {"masked_lm_loss"}
+
+
 def _predicted(workdir, folder, rows, *flags):
     source = folder / "rows.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
