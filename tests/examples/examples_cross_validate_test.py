@@ -21,7 +21,7 @@ def test_deal_spreads_each_class_and_keeps_equal_texts_together():
     )
 
 
-def test_main_predicts_each_row_once(tmp_path, plain, capsys, monkeypatch):
+def test_main_predicts_each_row_once(tmp_path, plain, capsys, monkeypatch, one_device):
     words = ("the quick fox", "a lazy dog", "seven cats", "it jumps")
     rows = [{"text": f"{words[n % 4]} {n}", "label": n % 2} for n in range(24)]
     table, output = tmp_path / "table.jsonl", tmp_path / "folds"
