@@ -154,7 +154,7 @@ def test_report(eight, capsys):
 
 @pytest.mark.slow
 def test_config_that_does_not_fit(eight, capsys, small):
-    big = ("--config.train.batch_size=49152", "--config.evaluate.batch_size=64")
+    big = ("--config.train.batch_size=98304", "--config.evaluate.batch_size=64")
     eight(f"--config={small}", *big, status=2)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: does not fit: ") and "model.remat=full" in line
