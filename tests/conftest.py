@@ -33,15 +33,11 @@ if os.environ["JAX_PLATFORMS"] == "cpu":
     )
 
 import pytest
-from jaxtyping import install_import_hook
 
-from tests import micro_config, shared_cache
+from tests import micro_config, shapes, shared_cache
 
 shared_cache.write_whole()
-# The rooms that have arrays. Checking every field of every config takes a sixth of the
-# suite's time.
-ROOMS = ("data", "models", "convert", "tasks", "scores", "training", "pretrained")
-install_import_hook([f"bert_jax.{room}" for room in ROOMS], "beartype.beartype")
+shapes.check("bert_jax", "families")
 pytest.register_assert_rewrite("runs", "asking", "extracting")
 
 
