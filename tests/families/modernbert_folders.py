@@ -25,7 +25,7 @@ SIZES = {
         "vocab_size": 97,
         "hidden_size": 32,
         "intermediate_size": 48,
-        "num_hidden_layers": 7,
+        "num_hidden_layers": 4,
         "num_attention_heads": 4,
         "max_position_embeddings": 64,
         "local_attention": 16,

@@ -18,7 +18,7 @@ ARCHITECTURES = sorted(LAYOUT.architectures)
 # Layers, hidden size, heads, inner size.
 SIZES = {
     "tiny": (2, 32, 2, 48),
-    "base": (2, 768, 12, 3072),  # the published one, except layers, tokens, positions
+    "base": (1, 768, 12, 3072),  # the published one, except layers, tokens, positions
 }
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""
