@@ -17,7 +17,7 @@ from runs import finish, losses, run_killed, start
 from bert_jax.tasks.task import Task
 from bert_jax.training import sharding
 from bert_jax.training.seeds import Seeds
-from bert_jax.training.step import Step
+from bert_jax.training.step import Step, TrainState
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
 
@@ -105,8 +105,8 @@ LOSSES = {"packed_in_two_phases": VARIANTS, "replaced_tokens": {}, "elmo": {}}
 @pytest.mark.parametrize("name", LOSSES)
 def test_eight_devices_take_the_steps_of_one(make, name):
     """The same losses, gradients and carry, with dropout."""
-    one = two_steps(make(name), jax.devices()[:1])
-    eight = two_steps(make(name, **SPLIT, **LOSSES[name]), jax.devices())
+    *one, first = two_steps(make(name), jax.devices()[:1])
+    *eight, _ = two_steps(make(name, **SPLIT, **LOSSES[name]), jax.devices(), first)
     for before, after in zip(one[0], eight[0], strict=True):
         assert before.keys() == after.keys() and before["loss"] > 0
         for score in before:
@@ -119,11 +119,18 @@ def test_eight_devices_take_the_steps_of_one(make, name):
         assert np.abs(found[path] - expected).max() <= limit, path
 
 
-def two_steps(task: Task, devices) -> tuple[list, dict]:
-    """The metrics of two steps, and the optimizer's state and carry after them."""
+def two_steps(task: Task, devices, first=None) -> tuple[list, dict, TrainState]:
+    """The metrics of two steps, and the optimizer's state and carry after them.
+
+    From the state `first`, or a new one, which is returned too. That a new one is the
+    same on a mesh: training/first_state_test.py.
+    """
     mesh = sharding.make_mesh(task.config, devices=devices)
     program = Step(task, mesh)
-    state = program.first_state()
+    first = first or jax.device_get(program.first_state())
+    state = jax.tree.map(
+        lambda x, there: jax.device_put(x, there.sharding), first, program.abstract
+    )
     metrics, compiled = [], None
     for step, batch in enumerate(itertools.islice(task.batches(0, ALL, 0), 2)):
         size = task.phase_at(step).batch_size
@@ -133,7 +140,7 @@ def two_steps(task: Task, devices) -> tuple[list, dict]:
         state, after = compiled(state, placed, program.seeds.array, rate, {})
         metrics.append(jax.device_get(after))
     kept = {"moments": state.opt_state, "carry": state.carry}
-    return metrics, jax.device_get(kept)
+    return metrics, jax.device_get(kept), first
 
 
 @pytest.fixture

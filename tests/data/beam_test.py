@@ -82,7 +82,7 @@ def test_beam_gives_the_pools_bytes(tmp_path, monkeypatch, capfd):
 @pytest.mark.slow
 def test_beam_names_a_failing_chunk(mapped):
     with pytest.raises(UserError, match=r"runner=FnApiRunner: .*a bad chunk; check "):
-        list(mapped(fails_at_three, 8, TWO))
+        list(mapped(fails_at_three, 8))
 
 
 @pytest.mark.slow

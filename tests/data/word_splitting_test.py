@@ -124,7 +124,7 @@ words = st.text(
 
 
 @given(st.lists(st.lists(words, min_size=1), max_size=8), words, st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_splitter_splits_at_least_at_spaces(sentences, text, known):
     rule = learn_rule(sentences)
     assert learn_rule(sentences) == rule == json.loads(json.dumps(rule))

@@ -19,12 +19,10 @@ def test_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopped
     workdir, record = tmp_path / "run", tmp_path / "record"
     record.mkdir()
     arguments = [f"--config={micro}", f"--workdir={workdir}"]
-    mesh = ["--config.mesh.data=2", "--config.mesh.tensor=2"]
+    mesh = ["--config.mesh.data=2"]
     program = ["-m", "experiments.sameness.recorded_run", str(record)]
     # The second process signals itself when it has the batch of step 13.
-    stopped = start_together(
-        2, *arguments, *mesh, devices=2, program=[*program, "13", "--"]
-    )
+    stopped = start_together(2, *arguments, *mesh, program=[*program, "13", "--"])
     (first, _, err), (second, others_out, others_err) = finish_all(stopped)
     assert (first, second) == (143, 143), err + others_err
     saved = metrics.read_metrics(workdir, "train")[-1]["step"]

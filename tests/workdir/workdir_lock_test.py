@@ -1,18 +1,16 @@
 """Two runs in one work directory: the second names the first and changes nothing."""
 
-import signal
-
 import pytest
-from runs import ready
+from runs import kill, start, wait_until
 
 from bert_jax import main
+from bert_jax.workdir import folder as workdir
 
 HOLDER = """
-import sys, time
-from bert_jax.runtime import storage
+import pathlib, sys, time
 from bert_jax.workdir import folder as workdir
-with workdir.lock_workdir(storage.storage_path(sys.argv[1])):
-    print("ready", flush=True)
+with workdir.lock_workdir(pathlib.Path(sys.argv[1])):
+    pathlib.Path(sys.argv[2]).touch()
     time.sleep(600)
 """
 
@@ -29,18 +27,18 @@ def content(folder):
 
 @pytest.mark.slow
 def test_second_run_is_refused_and_a_killed_one_is_followed(run, tmp_path, capfd):
-    folder = tmp_path / "run"
-    with ready(HOLDER, folder) as process:
-        before = content(folder)
-        assert run(folder) == 2
-        assert content(folder) == before
-        (line,) = capfd.readouterr().err.splitlines()
-        words = "another process is training there"
-        assert line.startswith(f"error: --workdir={folder}: {words}")
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert run(folder, "--config.train.num_steps=2") == 0
-    assert (folder / "checkpoints" / "2").exists()
+    folder, held = tmp_path / "run", tmp_path / "held"
+    process = start(str(folder), str(held), program=("-c", HOLDER))
+    wait_until(held.exists, process)
+    before = content(folder)
+    assert run(folder) == 2
+    assert content(folder) == before
+    (line,) = capfd.readouterr().err.splitlines()
+    words = "another process is training there"
+    assert line.startswith(f"error: --workdir={folder}: {words}")
+    kill(process)
+    with workdir.lock_workdir(folder):
+        assert folder.exists()
 
 
 def test_refused_run_leaves_no_folder(run, tmp_path, capfd):
