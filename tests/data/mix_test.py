@@ -28,7 +28,7 @@ def drawn(found, count, seed=0):
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 12), st.sampled_from([0.1, 0.5, 1.0, 1.5, 2.0, 3.3])),
+        st.tuples(st.integers(0, 8), st.sampled_from([0.1, 0.5, 1.0, 1.5, 2.0, 3.3])),
         min_size=1,
         max_size=4,
     ).filter(lambda sources: any(rows for rows, _ in sources))
