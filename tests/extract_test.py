@@ -20,6 +20,7 @@ from tests.micro import bert_config
 TEXTS = ["the quick brown fox jumps", "a dog", "seven cats watch it go", "the", ""]
 ROWS = [{"text": text} for text in TEXTS]
 ROWS[1]["text_b"] = "while seven cats go"
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 def extract(plain, tmp_path, rows, *flags, name="out.jsonl", status=0):

@@ -87,6 +87,7 @@ def test_model_that_computes_no_numbers_has_no_answers(value):
     assert asked.answer([{"number": 1}]) == [{"minus infinity": "a number"}]
 
 
+@pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_answers_do_not_depend_on_the_window(micro, plain, tmp_path):
     rng = np.random.default_rng(0)

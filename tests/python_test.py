@@ -13,6 +13,7 @@ from bert_jax.errors import UserError
 from tests.close import assert_close
 
 TEXTS = ["the quick [MASK] fox", "a lazy dog", "[MASK] cats watch [MASK]"]
+pytestmark = pytest.mark.usefixtures("one_device")
 
 
 @pytest.fixture

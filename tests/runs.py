@@ -164,24 +164,6 @@ def start_together(
     ]
 
 
-@contextlib.contextmanager
-def ready(program: str, *arguments, **variables: str) -> Iterator[subprocess.Popen]:
-    """Yields a Python program in a separate process that has printed "ready"."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def finish(process: Forked | subprocess.Popen, status: int = 0) -> tuple[str, str]:
     """Waits for its end and returns (stdout, stderr)."""
     try:
