@@ -54,6 +54,20 @@ def take(batch, micro_batches=1, seed=0, at=0):
     return jax.jit(function)(state, batch)
 
 
+def test_everything_that_a_run_carries_is_saved():
+    """By arrays with a number of their own each."""
+    params, optimizer = {"w": jnp.zeros(3)}, optax.adam(0.1)
+    empty = init_state(params, optimizer, {"memory": jnp.zeros(2)})
+    empty = empty._replace(amax={"history": jnp.zeros((1, 2, 16))})
+    assert all(map(jax.tree.leaves, empty))
+    leaves, tree = jax.tree.flatten(empty)
+    numbered = [jnp.full(x.shape, n, x.dtype) for n, x in enumerate(leaves, 1)]
+    state = jax.tree.unflatten(tree, numbered)
+    restored = empty.restored(state.items(), 1)
+    assert jax.tree.structure(restored) == tree
+    jax.tree.map(np.testing.assert_array_equal, restored, state)
+
+
 def numpy_gradients(batch, noise):
     w, b = np.array([0.5, -1.0, 2.0]), 0.3
     x, y, weight = (batch[name].astype(np.float64) for name in ("x", "y", "weight"))
