@@ -232,11 +232,15 @@ def train_step(
     amax = state.amax
     if products is not None:
         grads, amax = products.take(grads, amax)
+    grad_norm = optax.tree.norm(grads)
+    if products is not None:  # rounding clips infinity, which others pass on
+        is_finite = jnp.isfinite(amax["history"]).all()
+        grad_norm = jnp.where(is_finite, grad_norm, jnp.inf)
     metrics = {
         "loss": sum(losses.values()),
         **losses,
         "learning_rate": jnp.asarray(learning_rate, jnp.float32),
-        "grad_norm": optax.tree.norm(grads),
+        "grad_norm": grad_norm,
     }
     bad, stats, judged = anomaly.detect_anomaly(
         state.running_stats, metrics["loss"], metrics["grad_norm"], spike_factor

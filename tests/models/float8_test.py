@@ -1,14 +1,18 @@
 """Products of 8 bits beside those of the rounded arrays in float64."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import optax
 import pytest
 from close import assert_close
 
 from bert_jax.errors import UserError
 from bert_jax.models import float8
+from bert_jax.training.step import init_state, train_step
 
 NAMES = ("embed", "heads", "head_dim")
 FORWARD, BACKWARD = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -118,3 +122,39 @@ def test_largest_numbers_of_a_step():
 def test_model_without_products_in_its_encoder():
     with pytest.raises(UserError, match=r"^config\.model\.products=fp8: "):
         float8.Products({"elmo": {"kernel": jnp.zeros((2, 2))}})
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_step_with_infinity_is_an_anomaly_and_leaves_no_trace(micro_batches):
+    rng = np.random.default_rng(0)
+    layer = {"kernel": jnp.asarray(rng.normal(size=(6, 4))), "bias": jnp.zeros(4)}
+    params = {"encoder": {"dense": layer}}
+    products, optimizer = float8.Products(params), optax.sgd(0.1)
+
+    def loss(params, batch, key):
+        layer = params["encoder"]["dense"]
+        given = layer["kernel"], layer["bias"], layer[float8.NAME]
+        return {"loss": jnp.sum(float8.linear(("embed", "mlp"), batch["x"], *given))}
+
+    take = functools.partial(
+        train_step,
+        seed=0,
+        learning_rate=0.1,
+        loss=loss,
+        loss_weights=lambda batch: {"loss": jnp.float32(len(batch["x"]))},
+        optimizer=optimizer,
+        micro_batches=micro_batches,
+        products=products,
+    )
+    usual = rng.normal(size=(4, 6)).astype(np.float32)
+    state = init_state(params, optimizer, products=products)
+    state, metrics = jax.jit(take)(state, {"x": jnp.asarray(usual)})
+    assert not metrics["anomaly"]
+    after, metrics = jax.jit(take)(
+        state, {"x": jnp.asarray(usual).at[0, 0].set(np.inf)}
+    )
+    assert metrics["anomaly"] and np.isfinite(metrics["loss"])
+    for name in ("params", "amax"):
+        jax.tree.map(
+            np.testing.assert_array_equal, getattr(after, name), getattr(state, name)
+        )
