@@ -40,6 +40,7 @@ def task(tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.slow
 def test_largest_numbers_of_any_micro_batch(task):
     whole, metrics = one_step(task())
     parts, of_parts = one_step(task(), micro_batches=2)

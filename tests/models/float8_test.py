@@ -150,6 +150,8 @@ def test_step_with_infinity_is_an_anomaly_and_leaves_no_trace(micro_batches):
     state = init_state(params, optimizer, products=products)
     state, metrics = jax.jit(take)(state, {"x": jnp.asarray(usual)})
     assert not metrics["anomaly"]
+    # The largest numbers of any micro-batch.
+    assert state.amax["history"][0, 0, 0] == np.abs(usual).max()
     after, metrics = jax.jit(take)(
         state, {"x": jnp.asarray(usual).at[0, 0].set(np.inf)}
     )

@@ -55,8 +55,10 @@ def double(x):
 @pytest.mark.slow
 def test_logits_are_products_in_float32_of_bfloat16_features():
     model, params = with_heads("next_sentence", "question_answering")
-    # Not compiled as a whole, where XLA may leave out the rounding of the features.
-    outputs = model.apply({"params": params}, *inputs())
+    given = {"params": params}, *inputs()
+    # Else XLA may leave out the rounding of the features.
+    rounds = {"xla_allow_excess_precision": False}
+    outputs = jax.jit(model.apply).lower(*given).compile(rounds)(*given)
     for head, source in (
         ("next_sentence", outputs["pooled"]),
         ("question_answering", outputs["hidden_states"][-1]),
