@@ -43,9 +43,9 @@ def test_two_processes_answer_once(plain, tmp_path):
     """A row each way, sent to both and answered by one."""
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "the quick [MASK] fox"}\n' * 3)
-    mesh = "--config.mesh.data=2"
-    given = (f"--workdir={plain}", mesh, "--mode=predict", f"--input={source}")
-    (first, second) = finish_all(start_together(2, *given))
+    mesh = ("--config.mesh.data=2", "--config.mesh.fsdp=2")
+    given = (f"--workdir={plain}", *mesh, "--mode=predict", f"--input={source}")
+    (first, second) = finish_all(start_together(2, *given, devices=2))
     assert (first[0], second[0]) == (0, 0), first[2] + second[2]
     assert second[1] == "" and "[Gloo]" not in first[1]
     assert [len(json.loads(row)["masks"]) for row in first[1].splitlines()] == [1] * 3

@@ -4,7 +4,6 @@ import pytest
 from runs import kill, start, wait_until
 
 from bert_jax import main
-from bert_jax.workdir import folder as workdir
 
 HOLDER = """
 import pathlib, sys, time
@@ -37,8 +36,8 @@ def test_second_run_is_refused_and_a_killed_one_is_followed(run, tmp_path, capfd
     words = "another process is training there"
     assert line.startswith(f"error: --workdir={folder}: {words}")
     kill(process)
-    with workdir.lock_workdir(folder):
-        assert folder.exists()
+    assert run(folder, "--config.train.num_steps=2") == 0
+    assert (folder / "checkpoints" / "2").exists()
 
 
 def test_refused_run_leaves_no_folder(run, tmp_path, capfd):
