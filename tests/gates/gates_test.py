@@ -132,7 +132,8 @@ def golden(tmp_path_factory):
     """The folder with the run, data and export of 743dd25e."""
     folder = tmp_path_factory.mktemp("golden")
     with tarfile.open(made.ROOT / made.GOLDEN / "made.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.4
+        archive.extractall(folder)
     return folder
 
 
