@@ -222,9 +222,10 @@ def wait(command: Sequence[str], log: Path) -> int:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    # Without a buffer, so that an error's line comes after what was printed before it.
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as file:
-        environment = {**os.environ, "PYTHONPATH": path}
-        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+            process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
     before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
         while True:
