@@ -241,9 +241,14 @@ class Task(abc.ABC):
         """Returns initial parameters, boxed with their logical axis names."""
 
     @functools.cached_property
+    def draw_params(self) -> Any:
+        """`init_params` as a program, traced once for its shapes and its values."""
+        return jax.jit(self.init_params, inline=True)
+
+    @functools.cached_property
     def param_shapes(self) -> Any:
         """Shapes and dtypes of `init_params`, boxed. Nothing is allocated."""
-        return jax.eval_shape(self.init_params, jax.random.key(0))
+        return self.draw_params.eval_shape(jax.random.key(0))
 
     @abc.abstractmethod
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:

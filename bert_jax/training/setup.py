@@ -136,12 +136,17 @@ class Base:
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Returns a run's own initial parameters. See `lora.init_params`."""
         task = self._task
-        return lora.init_params(task.init_params, self._values, task.config.model, key)
+        return lora.init_params(task.draw_params, self._values, task.config.model, key)
+
+    @functools.cached_property
+    def draw_params(self) -> Any:
+        """`init_params` as a program, see `Task.draw_params`."""
+        return jax.jit(self.init_params, inline=True)
 
     @functools.cached_property
     def param_shapes(self) -> Any:
         """Shapes and dtypes of `init_params`, boxed."""
-        return jax.eval_shape(self.init_params, jax.random.key(0))
+        return self.draw_params.eval_shape(jax.random.key(0))
 
     def merged(self, own: Any) -> Any:
         """Returns the model's parameters, of a run's own."""

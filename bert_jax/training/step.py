@@ -390,7 +390,7 @@ class Step:
         )
         self._base = base
         source = task if base is None else base
-        self._init_params = source.init_params
+        self._draw_params = source.draw_params
         self.abstract = abstract_state(task, self._optimizer, mesh, source.param_shapes)
         params = self.abstract.params
         self._learns = optimizers.trainable_filter(task.config.optimizer, params)
@@ -421,15 +421,15 @@ class Step:
         shardings = sharding.shardings_of(self.seeds.abstract(self.abstract))
 
         def draw(seed: Array) -> Any:
-            return nn.meta.unbox(self._init_params(jax.random.key(seed)))
+            return nn.meta.unbox(self._draw_params(jax.random.key(seed)))
 
         def complete(params: Any) -> TrainState:
             carry = self.task.init_carry()
             given = (params, self._optimizer, carry, self._learns)
             return init_state(*given, _products(self.task))
 
-        with jax.default_device(sharding.processor()):
-            drawn = jax.device_get(jax.jit(self.seeds.each(draw))(self.seeds.array))
+        seeds = jax.device_put(self.seeds.array, sharding.processor())
+        drawn = jax.device_get(jax.jit(self.seeds.each(draw))(seeds))
         params = sharding.place_arrays(drawn, shardings.params)
         finish = self.seeds.each(complete)
         return jax.jit(finish, out_shardings=shardings, donate_argnums=0)(params)

@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 from bert_jax import tasks
+from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import sharding
 from bert_jax.training.step import Step
 from configs import base
 
 
-def state_of(devices=1, seeds=1, **mesh):
+def program_of(devices=1, seeds=1, **mesh):
     config = base.get_config()
     config.model.update(num_hidden_layers=1, hidden_size=32, num_attention_heads=2)
     config.model.update(intermediate_size=64, vocab_size=101)
@@ -18,7 +19,11 @@ def state_of(devices=1, seeds=1, **mesh):
     config.seed, config.train.seeds = 3, seeds
     config.mesh.update(data=-1, **mesh)
     grid = sharding.make_mesh(config, devices=jax.devices()[:devices])
-    program = Step(tasks.create_task(config), grid)
+    return Step(tasks.create_task(config), grid)
+
+
+def state_of(*arguments, **fields):
+    program = program_of(*arguments, **fields)
     state = program.first_state()
     expected = sharding.shardings_of(program.seeds.abstract(program.abstract))
     assert sharding.shardings_of(state) == expected
@@ -46,3 +51,15 @@ def test_first_states_of_seeds_are_those_of_their_runs(alone):
     assert_equal(jax.tree.map(lambda x: x[0], both), alone)
     words = both.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
     assert not np.array_equal(words[0], words[1])
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_initial_parameters_are_traced_once(seeds, monkeypatch):
+    """For the shapes and for the values, as the first trace of a large model takes
+    seconds."""
+    calls, init = [], Pretraining.init_params
+    monkeypatch.setattr(
+        Pretraining, "init_params", lambda *given: (calls.append(0), init(*given))[1]
+    )
+    program_of(seeds=seeds).first_state()
+    assert len(calls) == 1
