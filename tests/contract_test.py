@@ -162,7 +162,7 @@ def test_run_resumes_with_its_carry(straight, tmp_path):
     shutil.rmtree(workdir / "checkpoints" / "20")
     given = (f"--config={straight.config}", f"--workdir={workdir}")
     _, err = finish(start(*given, *straight.arguments))
-    assert "resuming at step 15 of" in err
+    assert "resuming at step 10 of" in err
     np.testing.assert_array_equal(losses(workdir), losses(straight.workdir))
     assert dev_scores(workdir) == dev_scores(straight.workdir)
     (step, found), (same, expected) = saved(workdir), saved(straight.workdir)
