@@ -66,8 +66,6 @@ def taught(plain, tmp_path):
         f"""config.task.name = "taught"
         config.task.guide_from = "{tmp_path / "teacher"}"
         config.task.dev_file = ""
-        config.model.hidden_dropout_prob = 0.0
-        config.model.attention_probs_dropout_prob = 0.0
         config.train.num_steps = 16
         config.train.log_every = 1""",
     )
@@ -77,6 +75,7 @@ def taught(plain, tmp_path):
 
 @pytest.mark.slow
 def test_seeds_share_constants_and_others_are_noticed(taught, tmp_path):
+    """And the second takes the steps of a single run, with dropout."""
     short, two = "--config.train.num_steps=2", "--config.train.seeds=2"
     for name, own in (("run", two), ("alone", "--config.seed=1")):
         run(taught, tmp_path / name, short, own)
