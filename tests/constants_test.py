@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from runs import finish, losses, start, write_pairs
+from runs import losses, run, write_pairs
 
 from bert_jax.config import configuration
 from bert_jax.training import setup, sharding
@@ -67,8 +67,7 @@ def taught(plain, tmp_path):
         config.task.guide_from = "{tmp_path / "teacher"}"
         config.task.dev_file = ""
         config.train.num_steps = 16
-        config.train.log_every = 1
-        config.checkpoint.save_every = 5""",
+        config.train.log_every = 1""",
     )
     path.write_text(path.read_text() + TAUGHT)
     return path
@@ -76,9 +75,10 @@ def taught(plain, tmp_path):
 
 @pytest.mark.slow
 def test_seeds_share_constants_and_others_are_noticed(taught, tmp_path):
+    """And the second takes the steps of a single run, with dropout."""
     short, two = "--config.train.num_steps=2", "--config.train.seeds=2"
     for name, own in (("run", two), ("alone", "--config.seed=1")):
-        finish(start(f"--config={taught}", f"--workdir={tmp_path / name}", short, own))
+        run(taught, tmp_path / name, short, own)
     alone = losses(tmp_path / "alone")
     np.testing.assert_allclose(losses(tmp_path / "run" / "seed_1"), alone, rtol=1e-5)
     saved = tmp_path / "alone" / "checkpoints" / "2" / "params"
@@ -86,9 +86,8 @@ def test_seeds_share_constants_and_others_are_noticed(taught, tmp_path):
     assert {*ocp.StandardCheckpointer().restore(saved)} == own
     shutil.rmtree(tmp_path / "teacher")
     shutil.copytree(tmp_path / "alone", tmp_path / "teacher")
-    run = f"--workdir={tmp_path / 'run'}"
     more = ("--config.train.num_steps=4", "--config.train.extend=True")
-    _, err = finish(start(f"--config={taught}", run, two, *more), 2)
+    _, err = run(taught, tmp_path / "run", two, *more, status=2)
     assert err.splitlines()[-1] == (
         f"error: --workdir={tmp_path / 'run'}: the content of Task.constants (a "
         "teacher) is not what this run began with; restore it, or use another --workdir"
@@ -106,5 +105,5 @@ def test_constants_are_split_as_parameters_and_no_part_of_the_program(taught):
     assert query["query"]["kernel"].sharding.shard_shape((32, 2, 16)) == (16, 1, 16)
     batch = next(task.batches(0, slice(None), 0))
     placed = sharding.place_batch(batch, step.mesh, 16)
-    traced = step.trace(step.first_state(), placed, 1)
+    traced = step.trace(step.abstract, placed, 1)
     assert max(np.size(x) for x in (*traced.jaxpr.consts, 0)) < 100

@@ -26,7 +26,7 @@ def get_config(config):
     config.train.batch_size = 16
     config.train.log_every = 1
     config.train.eval_every = 0
-    config.checkpoint.save_every = 5
+    config.checkpoint.save_every = 10
     config.evaluate.batch_size = 16
     return config
 """
@@ -38,7 +38,6 @@ PACKED = (
     "--config.phase2.max_seq_length=24",
     "--config.phase2.max_predictions_per_seq=4",
 )
-OFTEN = "--config.checkpoint.save_every=5"
 
 Once = Callable[[str, Callable[[Path], None]], Path]
 
@@ -47,12 +46,10 @@ class Run(NamedTuple):
     """A run that has finished.
 
     Attributes:
-      task: Class of the task, as MODULE:NAME.
       arguments: Command-line arguments other than config and folder.
       out: Output of the run.
     """
 
-    task: str
     config: Path
     arguments: tuple[str, ...]
     workdir: Path
@@ -61,10 +58,8 @@ class Run(NamedTuple):
 
 def packed(once: Once, micro: str) -> Run:
     """Pre-trains on packed rows, in two phases."""
-    given = (*PACKED, OFTEN)
-    folder = _trained(once, "packed", lambda _: Path(micro), given)
-    task = "bert_jax.tasks.pretraining:Pretraining"
-    return _run(task, Path(micro), given, folder)
+    folder = _trained(once, "packed", lambda _: Path(micro), PACKED)
+    return _run(Path(micro), PACKED, folder)
 
 
 def elmo(once: Once, corpus: Path) -> Run:
@@ -76,7 +71,7 @@ def elmo(once: Once, corpus: Path) -> Run:
         return folder / "small.py"
 
     folder = _trained(once, "elmo", write, ())
-    return _run("families.elmo.pretraining:Elmo", folder / "small.py", (), folder)
+    return _run(folder / "small.py", (), folder)
 
 
 def _trained(
@@ -90,6 +85,6 @@ def _trained(
     return once(f"contract_{name}", train)
 
 
-def _run(task: str, config: Path, given: tuple[str, ...], folder: Path) -> Run:
+def _run(config: Path, given: tuple[str, ...], folder: Path) -> Run:
     out = (folder / "out.txt").read_text()
-    return Run(task, config, given, folder / "run", out)
+    return Run(config, given, folder / "run", out)

@@ -93,6 +93,9 @@ CONTRACT: Kinds = {
         "config.corpus.nsp = False",
         "config.model.generator_layers = 1.0",
         "config.model.position_buckets = 8",
+        # Compiling it takes a third less: dropout is the same code as in the others.
+        "config.model.hidden_dropout_prob = 0.0",
+        "config.model.attention_probs_dropout_prob = 0.0",
         replace=("tiny:recipe=plain", "deberta_v3:size=tiny"),
     ),
     "gpt": _running_text(

@@ -1,4 +1,4 @@
-"""Fine-tuning runs that stop early or collapse. Killed ones: contract_test.py."""
+"""Fine-tuning runs that stop early or collapse. Killed runs: gates/gates_test.py."""
 
 import json
 

@@ -1,17 +1,27 @@
 """Runs whose products have 8 bits: micro-batches, devices, layers in a loop, resume."""
 
-import contract_runs
+import shutil
+
 import jax
 import numpy as np
 import pytest
 from contract_tasks import create
-from runs import finish, here, losses, run_killed, start
+from runs import here, losses, run
 
 from bert_jax.training import sharding
 from bert_jax.training.step import Step
 from tests.contract_test import SPLIT, saved
 
 FP8 = "--config.model.products=fp8"
+# Of a layer: four of attention, two of the feed-forward.
+PRODUCTS = (
+    "attention/key",
+    "attention/output",
+    "attention/query",
+    "attention/value",
+    "intermediate",
+    "output",
+)
 
 
 def one_step(task, micro_batches=1, devices=1):
@@ -41,57 +51,46 @@ def task(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_largest_numbers_of_any_micro_batch(task):
-    whole, metrics = one_step(task())
-    parts, of_parts = one_step(task(), micro_batches=2)
-    np.testing.assert_allclose(of_parts["loss"], metrics["loss"], rtol=1e-3)
-    # Two heads' three, the output's and the feed-forward's two of one layer.
-    one, two = whole.amax["history"], parts.amax["history"]
-    assert one.shape == (6, 2, 16) and (one[:, :, :2] > 0).all()
-    assert not one[:, :, 2:].any()
-    np.testing.assert_allclose(two[:, 0], one[:, 0], rtol=0.05)
-    # The inputs of the first layer in the first step: nothing was rounded before.
-    query = [
-        "attention/key",
-        "attention/output",
-        "attention/query",
-        "attention/value",
-        "intermediate",
-        "output",
-    ].index("attention/query")
-    np.testing.assert_array_equal(one[query, 0, 1], two[query, 0, 1])
+def test_micro_batches_devices_and_layers_in_a_loop(task):
+    """They round differently, by less than 8 bits can show in a step.
 
-
-@pytest.mark.slow
-def test_devices_and_layers_in_a_loop(task):
-    """They round differently, by less than 8 bits can show in a step."""
+    The largest numbers are those of any micro-batch (models/float8_test.py has them
+    exactly) and of any device.
+    """
     two_layers = {"model.num_hidden_layers": 2}
     state, metrics = one_step(task(**two_layers))
-    split, on_eight = one_step(task(**SPLIT, **two_layers), devices=8)
-    loop, in_loop = one_step(task(**two_layers, **{"model.scan_layers": True}))
-    for found in (on_eight, in_loop):
-        np.testing.assert_allclose(found["loss"], metrics["loss"], rtol=1e-3)
-        np.testing.assert_allclose(found["grad_norm"], metrics["grad_norm"], rtol=0.02)
-    one, eight, loop = (x.amax["history"] for x in (state, split, loop))
-    np.testing.assert_allclose(eight[:, 0, 1], one[:, 0, 1], rtol=1e-2)
+    changed = task(**SPLIT, **two_layers, **{"model.scan_layers": True})
+    parts, of_parts = one_step(changed, micro_batches=2, devices=8)
+    np.testing.assert_allclose(of_parts["loss"], metrics["loss"], rtol=1e-3)
+    np.testing.assert_allclose(of_parts["grad_norm"], metrics["grad_norm"], rtol=0.02)
+    one, loop = state.amax["history"], parts.amax["history"]
+    assert one.shape == loop.shape == (2 * len(PRODUCTS), 2, 16)
+    for history in (one, loop):
+        assert (history[:, :, :2] > 0).all() and not history[:, :, 2:].any()
     # By layer and product, and by product and layer. The last layer of those that
-    # follow each other is computed at the predictions alone.
-    first, stacked = one[:6, 0, 1], loop.reshape(6, 2, 2, 16)[:, 0, 0, 1]
-    np.testing.assert_allclose(stacked, first, rtol=1e-2)
+    # follow each other is computed at the predictions alone, but for two products.
+    apart, stacked = one.reshape(2, 6, 2, 16), loop.reshape(6, 2, 2, 16)
+    np.testing.assert_allclose(stacked[:, 0, 0, 1], apart[0, :, 0, 1], rtol=1e-2)
+    np.testing.assert_allclose(stacked[:, 0, 0], apart[0, :, 0], rtol=0.05)
+    for product in ("attention/key", "attention/value"):
+        place = PRODUCTS.index(product)
+        found, expected = stacked[place, 1, 0, 1], apart[1, place, 0, 1]
+        np.testing.assert_allclose(found, expected, rtol=1e-2)
 
 
 @pytest.mark.slow
-def test_killed_run_resumes_as_if_it_had_not_been(micro, plain, tmp_path):
-    task, given = "bert_jax.tasks.pretraining:Pretraining", (FP8, contract_runs.OFTEN)
-    finish(start(f"--config={micro}", f"--workdir={tmp_path / 'straight'}", *given))
-    run_killed(task, micro, tmp_path / "killed", *given)
-    killed = f"--workdir={tmp_path / 'killed'}"
-    _, err = finish(start(f"--config={micro}", killed, *given))
+def test_run_resumes_with_its_largest_numbers(micro, plain, tmp_path):
+    """To the last bit, after its last checkpoint is gone, as after a kill."""
+    straight, again = tmp_path / "straight", tmp_path / "again"
+    run(micro, straight, FP8)
+    shutil.copytree(straight, again)
+    shutil.rmtree(again / "checkpoints" / "20")
+    _, err = run(micro, again, FP8)
     assert "resuming at step 10 of" in err
-    expected = losses(tmp_path / "straight")
-    np.testing.assert_array_equal(losses(tmp_path / "killed"), expected)
+    expected = losses(straight)
+    np.testing.assert_array_equal(losses(again), expected)
     assert not np.array_equal(expected, losses(plain))
-    (_, found), (_, same) = saved(tmp_path / "killed"), saved(tmp_path / "straight")
+    (_, found), (_, same) = saved(again), saved(straight)
     assert "amax" in found
     assert jax.tree.structure(found) == jax.tree.structure(same)
     jax.tree.map(np.testing.assert_array_equal, found, same)

@@ -29,9 +29,9 @@ BOTH = (
 )
 LORA = (
     *(*BOTH, *FROM_BASE, "--config.model.lora_rank=3", "--config.model.lora_alpha=6"),
-    *(f"--config.model.lora_targets={TARGETS}", "--config.train.num_steps=16"),
+    *(f"--config.model.lora_targets={TARGETS}", "--config.train.num_steps=8"),
     *("--config.optimizer.learning_rate=0.05", "--config.optimizer.warmup_fraction=0"),
-    "--config.checkpoint.save_every=5",
+    "--config.checkpoint.save_every=4",
 )
 TEXT = {"text": "the quick brown fox"}
 
@@ -138,10 +138,9 @@ def assert_near(found, expected):
 @pytest.mark.slow
 def test_run_resumes_and_notices_another_base(folder):
     straight, expected = losses("run"), saved(folder / "run")
-    for step in ("15", "16"):
-        shutil.rmtree(f"run/checkpoints/{step}")
+    shutil.rmtree("run/checkpoints/8")
     _, err = here("--workdir=run")
-    assert "resuming at step 10" in err
+    assert "resuming at step 4" in err
     np.testing.assert_array_equal(losses("run"), straight)
     found = saved(folder / "run")
     assert found.keys() == expected.keys()
@@ -168,12 +167,10 @@ def test_eight_devices_and_micro_batches_compute_as_one(folder):
     one, state = two_steps(jax.devices()[:1], 1, none)
     split = [f"--config.mesh.{axis}=2" for axis in ("data", "fsdp", "tensor")]
     other = [*none, *split, "--config.model.scan_layers=True"]
-    eight, same = two_steps(jax.devices(), 1, other)
-    parts, _ = two_steps(jax.devices()[:1], 2, none)
-    for before, after, part in zip(one, eight, parts, strict=True):
+    eight, same = two_steps(jax.devices(), 2, other)
+    for before, after in zip(one, eight, strict=True):
         for name, value in before.items():
             np.testing.assert_allclose(after[name], value, rtol=2e-4, err_msg=name)
-            np.testing.assert_allclose(part[name], value, rtol=2e-4, err_msg=name)
     moments = [x.size for x in jax.tree.leaves(state.opt_state) if x.ndim]
     sizes = [x.size for x in jax.tree.leaves(state.params)]
     assert sum(moments) == 2 * sum(sizes)

@@ -7,7 +7,6 @@ import logging
 import os
 import random
 import resource
-import signal
 import socket
 import subprocess
 import sys
@@ -194,38 +193,6 @@ def no_room(most: int = 0) -> Iterator[None]:
 def kill(process: Forked) -> None:
     process.kill()
     process.communicate()
-
-
-# Main, killed between the checkpoints of step 10 and step 15.
-_KILLED = """
-import importlib, itertools, os, pathlib, signal, sys, time
-from bert_jax import main
-
-module, name = sys.argv.pop(1).split(":")
-task = getattr(importlib.import_module(module), name)
-batches = task.batches
-workdir = pathlib.Path(sys.argv[2].partition("=")[2])
-
-def few(self, step, rows, seed):
-    yield from itertools.islice(batches(self, step, rows, seed), 13 - step)
-    while not (workdir / "checkpoints" / "10").exists():
-        time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-task.batches = few
-main.main(sys.argv[1:])
-"""
-
-
-def run_killed(task: str, config, workdir: Path, *arguments: str) -> None:
-    """Runs with a save every five steps, killed at step 13, with step 10 saved.
-
-    Args:
-      task: Class of the task, as MODULE:NAME.
-    """
-    given = (f"--config={config}", f"--workdir={workdir}", *arguments)
-    killed = start(*given, program=("-c", _KILLED, task))
-    finish(killed, -signal.SIGKILL)
 
 
 def write_pairs(folder: Path, one: str, two: str) -> None:

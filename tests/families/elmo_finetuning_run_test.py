@@ -6,8 +6,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 import pytest
-import runs
-from runs import finish, here, losses, run, write_pairs
+from runs import here, losses, run, write_pairs
 
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
@@ -38,7 +37,8 @@ def get_config(config):
     config.train.batch_size = 16
     config.train.log_every = 1
     config.evaluate.batch_size = 16
-    config.checkpoint.save_every = 30
+    config.train.eval_every = 60
+    config.checkpoint.save_every = 60
     return config
 """
 PAIRS = "--config.task.text_b=text_b"
@@ -67,7 +67,7 @@ def folder(tmp_path_factory):
 def trained(folder):
     """Trains a run on pairs, with its output."""
     config, workdir = folder / "own.py", folder / "run"
-    out, err = finish(runs.start(f"--config={config}", f"--workdir={workdir}", PAIRS))
+    out, err = run(config, workdir, PAIRS)
     return workdir, out, err
 
 

@@ -21,7 +21,7 @@ ONE = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 @pytest.fixture(scope="module")
 def trained(corpus, once):
     """A config file, and a finished run on one device: (file, folder)."""
-    _, config, _, workdir, out = contract_runs.elmo(once, corpus)
+    config, _, workdir, out = contract_runs.elmo(once, corpus)
     assert "LM perplexity" in out
     return config, workdir
 

@@ -12,6 +12,7 @@ def shrunk(config, folder):
     """Makes a config small, with a vocabulary in the folder."""
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     config.tokenizer.vocab_file = str(folder / "vocab.txt")
+    config.model.num_hidden_layers = 1
     config.model.hidden_size = 16
     config.model.num_attention_heads = 2
     config.model.intermediate_size = 32
