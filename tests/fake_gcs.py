@@ -14,6 +14,7 @@ Fake = TypeVar("Fake")
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer's body waits 40 ms for its header
     fake: Any  # its `answer` takes a request
 
     def _handle(self) -> None:
@@ -50,7 +51,8 @@ def served(fake: Fake) -> Iterator[Fake]:
     handler = type("Handler", (_Handler,), {"fake": fake})
     server = _Server(("127.0.0.1", 0), handler)
     fake.url = f"http://127.0.0.1:{server.server_address[1]}"  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    # It looks for its end every 20 ms.
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield fake
