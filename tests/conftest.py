@@ -236,6 +236,18 @@ def plain(
     return workdir
 
 
+@pytest.fixture(scope="session")
+def left_to_right(micro: str, once: Callable[..., Path]) -> Path:
+    """A finished run of a left-to-right model, which tests only read."""
+    from runs import finish, start
+
+    def train(folder: Path) -> None:
+        given = (f"--config={micro}", f"--workdir={folder / 'run'}")
+        finish(start(*given, "--config.task.objective=ltr"))
+
+    return once("left_to_right", train) / "run"
+
+
 @pytest.fixture
 def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Yields a Hugging Face Hub. Its client's cache is in the test's own folder."""

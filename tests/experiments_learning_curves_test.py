@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import stand_ins
-from runs import run as run_main
 
 import bert_jax
 from bert_jax.errors import UserError
@@ -30,15 +29,6 @@ def data(tmp_path):
     return folder
 
 
-@pytest.fixture(scope="module")
-def reading(micro, tmp_path_factory):
-    """A left to right model's work directory, of one step."""
-    folder = tmp_path_factory.mktemp("ltr") / "run"
-    few = ("--config.train.num_steps=1", "--config.task.objective=ltr")
-    run_main(micro, folder, *few)
-    return folder
-
-
 def test_nested_order_is_stratified_at_every_beginning():
     seed, labels = 0, [*"a" * 30, *"b" * 60, *"c" * 10]
     order = curves.nested(labels, seed)
@@ -58,15 +48,22 @@ def test_sizes():
             curves.sizes(wrong, 20)
 
 
-def test_learning_curves(data, plain, reading, tmp_path, monkeypatch, capfd):
+def test_learning_curves(data, plain, left_to_right, tmp_path, monkeypatch, capfd):
     """Trained, judged and drawn. A second start runs nothing."""
     pytest.importorskip("matplotlib", reason="needs the report extra")
     started = stand_ins.run_here(monkeypatch)
     output = tmp_path / "out"
-    given = (f"--data={data}", f"--init_from={plain}", f"--ltr={reading}")
+    given = (f"--data={data}", f"--init_from={plain}", f"--ltr={left_to_right}")
     few = ("--size=tiny", "--examples=8", "--draws=1", "--seeds=2", "--epochs=2")
-    fields = ("--config.task.max_seq_length=16", "--config.train.batch_size=8")
-    command = [*given, *few, *fields, f"--output={output}"]
+    fields = {
+        "task.max_seq_length": 16,
+        "task.pad_to_max": True,
+        "train.batch_size": 8,
+        "model.hidden_dropout_prob": 0.0,
+        "model.attention_probs_dropout_prob": 0.0,
+    }
+    small = [f"--config.{name}={value}" for name, value in fields.items()]
+    command = [*given, *few, *small, f"--output={output}"]
     assert curves.main(command) == 0, capfd.readouterr().err
     out, _ = capfd.readouterr()
     assert len(started) == 2

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 import pytest
-from runs import finish, here, run, start
+from runs import here, run
 
 import bert_jax
 from bert_jax import tasks
@@ -17,14 +17,6 @@ from bert_jax.tasks import objectives
 from bert_jax.workdir import metrics
 
 LTR = "--config.task.objective=ltr"
-
-
-@pytest.fixture(scope="module")
-def left_to_right(micro, once):
-    def train(folder):
-        finish(start(f"--config={micro}", f"--workdir={folder / 'run'}", LTR))
-
-    return once("left_to_right", train) / "run"
 
 
 def prepared(micro, *fields):
