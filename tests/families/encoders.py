@@ -41,7 +41,7 @@ ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-# Fields at Base's size, where they are the published ones.
+# Fields at the size "wide", where they are the published ones.
 PUBLISHED: dict[str, dict[str, Any]] = {
     "deberta_v3": {"position_buckets": 256, "max_position_embeddings": 512}
 }
@@ -51,8 +51,8 @@ ARCHITECTURES = [
     for name in FAMILIES[family].layout.architectures
 ]
 # Layers, hidden size, heads, inner size.
-# "base" has one of the published twelve layers.
-SIZES = {"tiny": (2, 32, 2, 48), "base": (1, 768, 12, 3072)}
+# "wide" has a layer with four of the published heads.
+SIZES = {"tiny": (2, 32, 2, 48), "wide": (1, 256, 4, 1024)}
 _DISTIL = {
     "num_hidden_layers": "n_layers",
     "hidden_size": "dim",
@@ -86,7 +86,7 @@ def make_model(
         "max_position_embeddings": POSITIONS + offset,
         **sizes,
         **own,
-        **(PUBLISHED.get(family, {}) if size == "base" else {}),
+        **(PUBLISHED.get(family, {}) if size == "wide" else {}),
         **({} if "id2label" in fields else {"num_labels": 3 if labelled else 2}),
         **fields,
     }
@@ -98,10 +98,10 @@ def make_model(
             values = torch.randn_like(parameter)
             if "norm" in name.lower() and name.endswith("weight"):
                 values = values.uniform_(0.5, 2.0)
-            elif "embed" in name and values.ndim > 1 and size != "base":
+            elif "embed" in name and values.ndim > 1 and size != "wide":
                 pass
             elif values.ndim > 1:  # outputs about as large as inputs
-                values *= (0.5 if size == "base" else 1.0) * values.shape[1] ** -0.5
+                values *= (0.5 if size == "wide" else 1.0) * values.shape[1] ** -0.5
             else:
                 values *= 0.1
             parameter.copy_(values)
