@@ -225,7 +225,7 @@ def micro(corpus: Path, once: Callable[..., Path]) -> str:
 def plain(
     micro: str, once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """A finished run: twenty steps on one device, dropout on."""
+    """A finished run: twenty steps on one device."""
     from runs import finish, start
 
     def train(folder: Path) -> None:

@@ -67,6 +67,7 @@ def taught(plain, tmp_path):
         config.task.guide_from = "{tmp_path / "teacher"}"
         config.task.dev_file = ""
         config.train.num_steps = 16
+        config.model.hidden_dropout_prob = 0.1
         config.train.log_every = 1""",
     )
     path.write_text(path.read_text() + TAUGHT)

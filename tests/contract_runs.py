@@ -1,6 +1,6 @@
 """Two whole runs: pairs in packed rows, and a language model with a carry.
 
-Each is a finished run on one device with dropout, which other tests read too.
+Each is a finished run on one device, which other tests read too.
 """
 
 from collections.abc import Callable

@@ -18,21 +18,16 @@ from bert_jax.data import loader, masking, packing, records
 from bert_jax.models.config import pretraining_flops
 from bert_jax.workdir import metrics
 
-NO_DROPOUT = (
-    "--config.model.hidden_dropout_prob=0.0",
-    "--config.model.attention_probs_dropout_prob=0.0",
-)
-
 
 @pytest.fixture(scope="module")
 def one(micro, once):
-    """A run on one device, dropout on."""
+    """A run on one device."""
     return packed(once, micro).workdir
 
 
 @pytest.fixture(scope="module")
 def task(micro):
-    config = configuration.load_config(micro, [*PACKED, *NO_DROPOUT])
+    config = configuration.load_config(micro, [*PACKED])
     task = tasks.create_task(config)
     task.resolve()
     task.training_data()
@@ -65,9 +60,7 @@ def test_config_says_how_many_a_row(micro):
     found, params = [], None
     for most in (2, 8):
         more = f"--config.corpus.packed_pairs={most}"
-        task = tasks.create_task(
-            configuration.load_config(micro, [*PACKED, *NO_DROPOUT, more])
-        )
+        task = tasks.create_task(configuration.load_config(micro, [*PACKED, more]))
         task.resolve()
         task.training_data()
         (phase, _) = loader.phases_of(task.config)
