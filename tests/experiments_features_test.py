@@ -2,18 +2,15 @@
 
 import itertools
 import json
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import runs
 import stand_ins
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from experiments.lib import runner
 from experiments.paper import feature_task, features
 from experiments.paper.feature_choices import CHOICES
 from experiments.paper.feature_task import FeatureTagger
@@ -173,14 +170,12 @@ def test_batch_has_its_words_vectors_and_tags(command):
 
 
 def test_learns_what_was_planted(command, data, capsys, monkeypatch):
-    def run(arguments):  # forked, which saves the imports' seconds
-        process = runs.start(*arguments)
-        print(*process.communicate(timeout=runs.LIMIT), sep="")
-        sys.exit(process.returncode)
-
-    monkeypatch.setattr(runner, "MAIN", ("forked",))
-    stand_ins.put(monkeypatch, forked=run)
-    options = {"test": data / "test", "config.train.num_epochs": 40.0}
+    stand_ins.run_here(monkeypatch)
+    # Each epoch ends with an evaluation, so there are few. Each length of a batch is a
+    # program, so all batches have a long sentence.
+    (data / "train").write_text(columns(SENTENCES * 20))
+    sizes = {"config.train.batch_size": 20, "config.evaluate.batch_size": 20}
+    options = {"test": data / "test", "config.train.num_epochs": 12.0, **sizes}
     assert features.main(command(choices="sum_all", **options)) == 0
     out = capsys.readouterr().out
     results = json.loads((data / "out" / "results.json").read_text())

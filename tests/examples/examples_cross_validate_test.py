@@ -28,7 +28,10 @@ def test_main_predicts_each_row_once(tmp_path, plain, capsys, monkeypatch, one_d
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     fields = (f"init_from={plain}", "recipe=tiny", "task.max_seq_length=8")
     few = ("train.num_epochs=1", "train.batch_size=8", "evaluate.batch_size=8")
-    cross_validate.main([str(table), str(output), "--folds=2", *fields, *few])
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    no_dropout = [f"model.{name}=0.0" for name in names]
+    given = [*fields, *few, *no_dropout]
+    cross_validate.main([str(table), str(output), "--folds=2", *given])
     assert "accuracy: " in capsys.readouterr().out
     lines = (output / "2_folds" / "out_of_fold.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
