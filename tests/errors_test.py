@@ -67,6 +67,7 @@ def test_vocabulary_larger_than_the_model(refused, tmp_path):
     )
 
 
+@pytest.mark.usefixtures("one_device")
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -107,6 +108,7 @@ def damaged(plain, tmp_path):
     return copy, damage
 
 
+@pytest.mark.usefixtures("one_device")
 def test_damaged_checkpoint_gives_way_to_the_one_before(micro, damaged, capfd, caplog):
     workdir, damage = damaged
     damage(20)
@@ -128,6 +130,7 @@ def test_unfinished_checkpoint_is_none(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_device")
 def test_device_without_enough_memory(refused, tmp_path, monkeypatch):
     def exhausted(*_, **__):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nmore")

@@ -16,6 +16,10 @@ from bert_jax.errors import UserError
 from bert_jax.estimator import BertClassifier
 
 WORDS = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
+NO_DROPOUT = {
+    "model.hidden_dropout_prob": 0.0,
+    "model.attention_probs_dropout_prob": 0.0,
+}
 pytestmark = pytest.mark.usefixtures("one_device")
 
 
@@ -31,7 +35,7 @@ def rows(count: int) -> list[dict]:
 
 @pytest.fixture
 def model(plain):
-    small = {"optimizer.learning_rate": 1e-2}
+    small = {"optimizer.learning_rate": 1e-2, **NO_DROPOUT}
     return BertClassifier(
         f"{plain}",
         config="finetune/text:recipe=tiny",
@@ -79,6 +83,7 @@ def test_classifier_keeps_scikit_learns_conventions(model):
 def test_fit_takes_rows(plain, tmp_path):
     """A list, or a table of Arrow. The second call resumes."""
     fields = {"init_from": plain, "task.max_seq_length": 16, "train.num_steps": 3}
+    fields |= NO_DROPOUT
     config = bert_jax.make_config("finetune/text", fields, recipe="tiny")
     table = pyarrow.Table.from_pylist(rows(20))
     for _ in range(2):

@@ -58,6 +58,8 @@ def test_run_with_new_words_answers_and_exports(plain, tmp_path):
         "task.train_file": table,
         "task.max_seq_length": 8,
         "train.num_steps": 2,
+        "model.hidden_dropout_prob": 0.0,
+        "model.attention_probs_dropout_prob": 0.0,
         "train.batch_size": 8,
     }
     flags = [f"--config.{name}={value}" for name, value in fields.items()]

@@ -83,6 +83,12 @@ def compiled(spec, *fields, devices=8):
 
 MESH = ("mesh.data=1", "mesh.tensor=4", "mesh.fsdp=2")
 SAVING = ("model.remat=full", "model.scan_layers=True", "train.micro_batches=4")
+# Where dropout is not the point: the packed run has its masks.
+NO_DROPOUT = (
+    "model.hidden_dropout_prob=0.0",
+    "model.attention_probs_dropout_prob=0.0",
+)
+LEAST = tuple(f"--config.{x}" for x in (*NO_DROPOUT, "model.num_hidden_layers=1"))
 
 
 @pytest.mark.slow
@@ -90,7 +96,7 @@ SAVING = ("model.remat=full", "model.scan_layers=True", "train.micro_batches=4")
     ("devices", "fields"),
     [
         (1, ("corpus.packing=True",)),
-        (8, (*MESH, *SAVING)),
+        (8, (*MESH, *SAVING, *NO_DROPOUT)),
     ],
     ids=["packing", "mesh_remat_and_micro_batches"],
 )
@@ -138,8 +144,8 @@ def eight(monkeypatch):
 
 @pytest.mark.slow
 def test_report(eight, capsys):
-    parts = "--config.phase2.micro_batches=8"
-    eight("--config=configs/base.py", "--config.mesh.fsdp=8", parts)
+    parts = [f"--config.{x}" for x in ("phase2.micro_batches=8", *NO_DROPOUT)]
+    eight("--config=configs/base.py", "--config.mesh.fsdp=8", *parts)
     out = capsys.readouterr().out
     found = re.findall(r"steps of 256 at length (\d+): (\S+) FLOPs a step", out)
     assert [length for length, _ in found] == ["128", "512"]
@@ -154,8 +160,8 @@ def test_report(eight, capsys):
 
 @pytest.mark.slow
 def test_config_that_does_not_fit(eight, capsys, small):
-    big = ("--config.train.batch_size=98304", "--config.evaluate.batch_size=64")
-    eight(f"--config={small}", *big, status=2)
+    big = ("--config.train.batch_size=786432", "--config.evaluate.batch_size=64")
+    eight(f"--config={small}", *big, *LEAST, status=2)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: does not fit: ") and "model.remat=full" in line
 
@@ -175,6 +181,7 @@ def test_plan_for_devices_that_are_not_there(small):
             *("--devices=512", "--device=h100", "--config.mesh.tensor=4"),
             *("--config.train.batch_size=1024", "--config.evaluate.batch_size=1024"),
             *("--config.model.attention=fused", "--config.model.epilogue=fused"),
+            *LEAST,
         ],
         cwd=ROOT,
         env=environment,

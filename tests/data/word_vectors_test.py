@@ -17,6 +17,12 @@ COUNTED = (
     "--config.model.hidden_size=8",  # the corpus has fifteen words
     "--config.model.num_attention_heads=2",
 )
+STILL = (
+    "--config.optimizer.learning_rate=0",
+    "--config.train.num_steps=1",
+    "--config.model.hidden_dropout_prob=0.0",
+    "--config.model.attention_probs_dropout_prob=0.0",
+)
 
 
 def counted_slowly(pairs, pieces):
@@ -80,8 +86,7 @@ def start(micro, tmp_path_factory):
     """A config, and the parameters before the first step (its rate is 0)."""
     folder = tmp_path_factory.mktemp("counted")
     own = (*COUNTED, f"--config.corpus.data_dir={folder / 'data'}")
-    still = ("--config.optimizer.learning_rate=0", "--config.train.num_steps=1")
-    runs.run(micro, folder / "run", *own, *still)
+    runs.run(micro, folder / "run", *own, *STILL)
     return own, bert_jax.load(str(folder / "run")), folder
 
 
@@ -106,7 +111,6 @@ def test_run_starts_from_counted_vectors(start):
 @pytest.mark.slow
 def test_word_vectors_overwrite_no_other_weights(start, micro, plain, tmp_path):
     own = (*start[0][:1], f"--config.init_from={plain}")
-    still = ("--config.optimizer.learning_rate=0", "--config.train.num_steps=1")
-    runs.run(micro, tmp_path / "run", *own, *still)
+    runs.run(micro, tmp_path / "run", *own, *STILL)
     theirs, ours = bert_jax.load(str(plain)), bert_jax.load(str(tmp_path / "run"))
     jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)

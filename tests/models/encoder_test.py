@@ -22,7 +22,9 @@ from tests.close import assert_close
 @pytest.mark.slow
 def test_sinusoidal_positions_differ_by_distance_alone():
     plain, waves = (
-        initial_params(dataclasses.replace(CONFIG, position_initializer=name))
+        jax.device_get(
+            initial_params(dataclasses.replace(CONFIG, position_initializer=name))
+        )
         for name in ("normal", "sinusoidal")
     )
     changed = jax.tree.map(lambda a, b: bool((a != b).any()), plain, waves)
