@@ -101,8 +101,6 @@ def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd)
     stand_ins.run_here(monkeypatch)
     command = [
         *(f"--config={micro}", "--config.train.num_steps=3", "--together"),
-        "--config.model.hidden_dropout_prob=0.0",
-        "--config.model.attention_probs_dropout_prob=0.0",
         *("--grid=optimizer.learning_rate=1e-3,2e-3", "--grid=seed=0,1"),
         f"--output={tmp_path}",
     ]

@@ -13,8 +13,6 @@ def test_run_of_two_phases(micro, tmp_path):
     args += ("--config.phase2.batch_size=8", "--config.phase2.learning_rate=1e-3")
     args += ("--config.phase2.warmup_steps=2", "--config.optimizer.name=lamb")
     args += ("--config.train.profile_steps=(2, 4)",)
-    args += ("--config.model.hidden_dropout_prob=0.0",)
-    args += ("--config.model.attention_probs_dropout_prob=0.0",)
     out, _ = run(micro, tmp_path / "run", *args, "--config.train.eval_every=10")
     assert len(losses(tmp_path / "run")) == 20
     lines = metrics.read_metrics(tmp_path / "run", "train")

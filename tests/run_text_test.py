@@ -22,14 +22,9 @@ def own_text(tmp_path):
     return text, [*fields, f"--config.corpus.data_dir={tmp_path}/data"]
 
 
-NO_DROPOUT = (
-    "--config.model.hidden_dropout_prob=0.0",
-    "--config.model.attention_probs_dropout_prob=0.0",
-)
 PHASES = (
     *("--config.phase2.fraction=0.5", "--config.phase2.max_seq_length=24"),
     *("--config.train.num_steps=4", "--config.train.eval_every=2"),
-    *NO_DROPOUT,
 )
 
 
@@ -74,7 +69,6 @@ def test_text_that_has_changed_is_noticed_and_prediction_does_without(micro, tmp
     data = tmp_path / "data"
     own = [f"--config.corpus.sources=sentences:{tmp_path}/*.txt"]
     own += [f"--config.corpus.data_dir={data}", "--config.train.num_steps=2"]
-    own += NO_DROPOUT
     run(micro, workdir, *own)
     config = (workdir / "config.json").read_bytes()
     with text.open("a") as file:

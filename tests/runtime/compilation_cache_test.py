@@ -10,8 +10,6 @@ def finished(micro, workdir, cache):
         f"--config={micro}",
         f"--workdir={workdir}",
         "--config.train.num_steps=4",
-        "--config.model.hidden_dropout_prob=0.0",
-        "--config.model.attention_probs_dropout_prob=0.0",
         XDG_CACHE_HOME=str(cache),
         JAX_COMPILATION_CACHE_DIR="",
         JAX_LOG_COMPILES="true",  # tells of hits
