@@ -225,7 +225,7 @@ def wait(command: Sequence[str], log: Path) -> int:
     # Without a buffer, so that an error's line comes after what was printed before it.
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     with log.open("ab") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
     before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     try:
         while True:
