@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh, SingleDeviceSharding
-from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -133,19 +132,16 @@ class Base:
         shardings = sharding.shardings_of(self.abstract)
         return sharding.place_arrays(self._values, shardings)
 
-    def init_params(self, key: Key[Array, ""]) -> dict:
-        """Returns a run's own initial parameters. See `lora.init_params`."""
-        task = self._task
-        return lora.init_params(task.draw_params, self._values, task.config.model, key)
-
     @functools.cached_property
     def draw_params(self) -> Any:
-        """`init_params` as a program, see `Task.draw_params`."""
-        return jax.jit(self.init_params, inline=True)
+        """`lora.init_params` of a run as a program, see `Task.draw_params`."""
+        init, model = self._task.draw_params, self._task.config.model
+        draw = functools.partial(lora.init_params, init, self._values, model)
+        return jax.jit(draw, inline=True)
 
     @functools.cached_property
     def param_shapes(self) -> Any:
-        """Shapes and dtypes of `init_params`, boxed."""
+        """Shapes and dtypes of a run's own parameters, boxed."""
         return self.draw_params.eval_shape(jax.random.key(0))
 
     def merged(self, own: Any) -> Any:
