@@ -76,7 +76,7 @@ def taught(plain, tmp_path):
 
 @pytest.mark.slow
 def test_seeds_share_constants_and_others_are_noticed(taught, tmp_path):
-    """And the second takes the steps of a single run, with dropout."""
+    """With dropout."""
     short, two = "--config.train.num_steps=2", "--config.train.seeds=2"
     for name, own in (("run", two), ("alone", "--config.seed=1")):
         run(taught, tmp_path / name, short, own)

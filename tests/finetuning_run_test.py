@@ -81,7 +81,8 @@ NO_DEV = "--config.task.dev_file="
 # Parts of a batch and rows of several texts draw other masks of dropout.
 WITHOUT_DROPOUT = (
     *("--config.train.micro_batches=2", "--config.task.texts_per_row=2"),
-    *("--config.task.pad_to_max", "--config.model.scan_layers"),
+    "--config.task.pad_to_max",
+    *("--config.model.scan_layers", "--config.mesh.tensor=2"),
 )
 
 
@@ -116,27 +117,27 @@ def test_training_data_of_another_run_is_refused(folder, finished, tmp_path):
 
 @pytest.mark.slow
 def test_seeds_side_by_side_are_single_runs(folder, finished, tmp_path):
-    """The first. The second has the losses of a single run in constants_test.py."""
     run(folder, tmp_path / "seeds", "--config.train.seeds=2")
-    mine, single = tmp_path / "seeds" / "seed_0", finished[0]
-    np.testing.assert_allclose(losses(mine), losses(single), rtol=1e-5)
-    for line, other in zip(
-        metrics.read_metrics(mine, "dev"),
-        metrics.read_metrics(single, "dev"),
-        strict=True,
-    ):
-        assert line["accuracy"] == other["accuracy"]
-    assert_near(rows_of(mine), rows_of(single))
+    run(folder, tmp_path / "one", "--config.seed=1")
+    for own, single in (("seed_0", finished[0]), ("seed_1", tmp_path / "one")):
+        mine = tmp_path / "seeds" / own
+        np.testing.assert_allclose(losses(mine), losses(single), rtol=1e-5)
+        for line, other in zip(
+            metrics.read_metrics(mine, "dev"),
+            metrics.read_metrics(single, "dev"),
+            strict=True,
+        ):
+            assert line["accuracy"] == other["accuracy"]
+        rows, others = (
+            [json.loads(x) for x in predictions(path).splitlines()]
+            for path in (mine, single)
+        )
+        for row, other in zip(rows, others, strict=True):
+            assert row["scores"] == pytest.approx(other["scores"], rel=1e-3, abs=1e-5)
     # A seed's folder is a work directory.
-    second = tmp_path / "seeds" / "seed_1"
-    before = rows_of(second)
-    assert [row["scores"] for row in before] != [x["scores"] for x in rows_of(mine)]
-    shutil.rmtree(second / "predictions")
-    out, _ = run(folder, second, "--config.seed=1", "--mode=evaluate")
-    found = json.loads(out)
-    assert found["step"] == 24
-    assert found["accuracy"] == metrics.read_metrics(second, "dev")[-1]["accuracy"]
-    assert_near(rows_of(second), before)
+    out, _ = run(folder, tmp_path / "seeds" / "seed_1", "--config.seed=1",
+                 "--mode=evaluate")  # fmt: skip
+    assert json.loads(out)["step"] == 24
     means = metrics.read_metrics(tmp_path / "seeds", "dev")[-1]
     each = [
         metrics.read_metrics(tmp_path / "seeds" / f"seed_{i}", "dev")[-1]
@@ -145,15 +146,6 @@ def test_seeds_side_by_side_are_single_runs(folder, finished, tmp_path):
     accuracies = [line["accuracy"] for line in each]
     assert means["accuracy"] == pytest.approx(np.mean(accuracies))
     assert means["accuracy_std"] == pytest.approx(np.std(accuracies, ddof=1))
-
-
-def rows_of(workdir):
-    return [json.loads(line) for line in predictions(workdir).splitlines()]
-
-
-def assert_near(rows, others):
-    for row, other in zip(rows, others, strict=True):
-        assert row["scores"] == pytest.approx(other["scores"], rel=1e-3, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -208,8 +200,7 @@ def test_training_takes_the_steps_of_torch(
     run(folder, finished[0], "--mode=export", f"--output={model}")
     args = [
         f"--config.init_from={model}",
-        "--config.model.hidden_dropout_prob=0.0",
-        "--config.model.attention_probs_dropout_prob=0.0",
+        *NO_DROPOUT,
         "--config.optimizer.learning_rate=1e-3",
         NO_DEV,
     ]

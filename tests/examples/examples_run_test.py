@@ -91,11 +91,10 @@ def test_example_learns_and_answers(trained, name, one_device):
     assert name != "focal" or "focal_loss" in dev
     model = bert_jax.load(workdir)
     assert len(model.fill_mask("the [MASK] fox")[0]) == 5
-    if name in LAYERS:
-        ids = np.array([[2, 7, 9, 3]])
-        states = model.apply(ids, ids > 0, 0 * ids)["hidden_states"]
-        layers = 2 if name == "pre_norm" else 1
-        assert len(states) == 1 + layers and np.isfinite(states[-1]).all()
+    ids = np.array([[2, 7, 9, 3]])
+    states = model.apply(ids, ids > 0, 0 * ids)["hidden_states"]
+    layers = 2 if name == "pre_norm" else 1
+    assert len(states) == 1 + layers and np.isfinite(states[-1]).all()
 
 
 def test_export_refuses_what_hugging_face_lacks(trained, tmp_path):

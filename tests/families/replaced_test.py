@@ -24,12 +24,9 @@ from families.electra import replaced
 from tests.close import assert_close
 
 LAST = "--config.predict.layers=-1"
-# Tokens are drawn all the same.
-NO_DROPOUT = """
-config.model.hidden_dropout_prob = 0.0
-config.model.attention_probs_dropout_prob = 0.0
-"""
 PACKED = """
+config.model.hidden_dropout_prob = 0.1
+config.model.attention_probs_dropout_prob = 0.1
 config.model.num_hidden_layers = 2
 config.corpus.packing = True
 config.model.scan_layers = True
@@ -51,7 +48,7 @@ def write_config(family, corpus, folder, own=""):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["electra", "deberta_v3"])
 def test_losses_of_a_loop_over_tokens(family, corpus, tmp_path):
-    path = write_config(family, corpus, tmp_path, NO_DROPOUT)
+    path = write_config(family, corpus, tmp_path)
     task = tasks.create_task(configuration.load_config(str(path), []))
     task.resolve()
     task.training_data()
@@ -152,10 +149,11 @@ def test_deberta_s_models_are_parted_and_joined(corpus, tmp_path):
 
 @pytest.fixture(scope="module")
 def pretrained(corpus, once):
-    """An ELECTRA, trained in packed rows, with stacked layers and micro-batches."""
+    """An ELECTRA, trained on packed rows, with dropout, stacked layers and
+    micro-batches."""
 
     def train(folder):
-        path = write_config("electra", corpus, folder, PACKED + NO_DROPOUT)
+        path = write_config("electra", corpus, folder, PACKED)
         run(path, folder / "run")
 
     return once("replaced", train)
