@@ -116,8 +116,8 @@ def test_deterministic_cudnn_step_in_8_bits_adds_no_two_rows_in_any_order():
     """The scores of the classes that a loss looks up. A layer has six products, in
     three passes. Without dropout the compiler takes half as long."""
     fields = (*SMALL, "train.deterministic=True", "train.batch_size=64")
-    more = ("task.max_seq_length=32", NO_DROPOUT, "model.attention=cudnn")
-    more += ("model.hidden_dropout_prob=0.0",)
+    more = ("task.max_seq_length=32", NO_DROPOUT, "model.hidden_dropout_prob=0.0")
+    more += ("model.attention=cudnn",)
     spec = "configs/finetune/text.py"
     _, done = built(GPU, *fields, *more, "model.products=fp8", spec=spec)
     check_attention(done, CUDNN, 32)

@@ -47,9 +47,6 @@ def test_features_and_fine_tuning_side_by_side(command):
     assert "differ by the same" in out
 
 
-STAGES = ("config", "finetuning")
-
-
 def test_whole_table_of_tiny_models(micro, tmp_path, monkeypatch, capfd):
     """Pre-trained, fine-tuned, judged and drawn. A second start runs nothing.
 
@@ -73,7 +70,7 @@ def test_whole_table_of_tiny_models(micro, tmp_path, monkeypatch, capfd):
     args += [f"--data={tmp_path / 'data'}", f"--output={tmp_path / 'out'}"]
     args += ["--finetuning.train.num_steps=4", "--finetuning.task.max_seq_length=16"]
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-        args += [f"--{stage}.model.{name}=0.0" for stage in STAGES]
+        args.append(f"--finetuning.model.{name}=0.0")
     status = paper.main(args)
     out, err = capfd.readouterr()
     assert status == 0, err
