@@ -14,7 +14,7 @@ from runs import here, losses
 
 import bert_jax
 from bert_jax.config import configuration
-from bert_jax.convert import merge, weights
+from bert_jax.convert import weights
 from bert_jax.runtime import storage
 from bert_jax.training import run_config, setup, sharding
 from bert_jax.training.step import Step
@@ -189,8 +189,7 @@ def two_steps(devices, micro_batches, flags):
     mesh = sharding.make_mesh(task.config, devices=devices)
     base, (read, _) = setup.read_start(task, mesh)
     step = Step(task, mesh, base)
-    state, found = step.first_state(), []
-    state = state._replace(params=merge.fill_missing(read, state.params))
+    state, found = step.first_state(read), []
     compiled = None
     for batch in itertools.islice(task.batches(0, slice(None), 0), 2):
         placed = sharding.place_batch(batch, mesh, config.train.batch_size)

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 import pytest
+from micro import initial_params
 from runs import here, run
 
 import bert_jax
@@ -47,8 +48,7 @@ def test_ltr_predicts_each_token_from_those_before_it(micro, packing):
     task = prepared(micro, LTR, f"--config.corpus.packing={packing}")
     batch = loader.batch_at(task.config, 3)
     assert not {name for name in batch if name.startswith("masked")}
-    init = jax.jit(lambda: task.init_params(jax.random.key(0)))
-    params = jax.tree.map(lambda x: 5 * x, nn.meta.unbox(init()))
+    params = jax.tree.map(lambda x: 5 * x, initial_params(task.init_params))
     sums = jax.jit(task.loss)(params, batch, None)
     weights_ = jax.jit(task.loss_weights)(batch)
     outputs = jax.jit(task.apply)(params, batch, None)

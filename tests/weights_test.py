@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from micro import bert_config, init_pretraining
+from micro import bert_config, init_pretraining, initial_params
 
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import layout, merge, weights
@@ -59,13 +59,8 @@ def initial(heads, config=CONFIG, seed=0):
 
 
 @cache
-def init_of(config):
-    return jax.jit(lambda key: nn.meta.unbox(init_pretraining(config, key)))
-
-
-@cache
 def draw(config, seed):
-    return init_of(config)(jax.random.key(seed))
+    return initial_params(partial(init_pretraining, config), seed)
 
 
 def names(tree):

@@ -151,26 +151,6 @@ def _placed(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
     return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
 
 
-def fill_missing(params: Any, fresh: Any) -> Any:
-    """Takes from `fresh` the parameters that were not read.
-
-    If `fresh` has several seeds, each starts from the parameters that were read. With
-    LoRA it lacks the base, which was read, too.
-    """
-    found = flatten_dict(params)
-
-    def choose(read: Any, new: jax.Array) -> jax.Array:
-        if read is None or isinstance(read, jax.ShapeDtypeStruct):
-            return new
-        read = jnp.broadcast_to(read, new.shape)
-        return jax.device_put(read, new.sharding)
-
-    chosen = {
-        path: choose(found.get(path), x) for path, x in flatten_dict(fresh).items()
-    }
-    return unflatten_dict(chosen)
-
-
 def require_complete(params: Any, report: Report, unused: Collection[str] = ()) -> Any:
     """Returns the parameters. All that are used must have been read.
 

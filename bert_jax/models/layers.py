@@ -1,5 +1,6 @@
 """The building blocks of the model."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -54,7 +55,16 @@ def kernel_initializer(
         return nn.with_logical_partitioning(
             lambda key, shape: jnp.asarray(spread * sinusoidal_positions(*shape)), names
         )
-    return nn.with_logical_partitioning(family.initializer(spread), names)
+    return nn.with_logical_partitioning(_by_size(family.initializer, spread), names)
+
+
+@functools.cache
+def _by_size(
+    make: Callable[[float], nn.initializers.Initializer], spread: float
+) -> nn.initializers.Initializer:
+    """Returns an initializer whose program arrays of one size share."""
+    draw = jax.jit(make(spread), static_argnums=1)
+    return lambda key, shape: draw(key, (math.prod(shape),)).reshape(shape)
 
 
 def sinusoidal_positions(rows: int, width: int) -> Float[np.ndarray, "rows width"]:

@@ -8,7 +8,7 @@ product, times alpha / rank (`merge`). So no model knows of them.
 
 import functools
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
+from bert_jax.models.initial import InitialParams
 from bert_jax.models.layers import kernel_inputs
 from bert_jax.types import Params
 
@@ -28,7 +29,7 @@ Keys = tuple[str, ...]
 
 
 def init_params(
-    init: Callable[[Key[Array, ""]], dict],
+    initial: InitialParams,
     base: Mapping[str, Any],
     model: ConfigDict,
     key: Key[Array, ""],
@@ -39,15 +40,16 @@ def init_params(
     The same key gives the same values whether the layers are stacked or not.
 
     Args:
-      init: Function that returns the model's own.
+      initial: All parameters of the model.
       base: Parameters that do not learn.
       model: Fields of config.model, of which the ranks and targets are read.
 
     Raises:
       UserError: A target names no matrix of the base.
     """
-    frozen, boxed = flatten_dict(base), flatten_dict(init(key))
-    found = {path: x for path, x in boxed.items() if path not in frozen}
+    frozen, boxed = flatten_dict(base), flatten_dict(initial.shapes)
+    drawn = initial.draw(key, frozen)
+    found = {path: nn.meta.replace_boxed(boxed[path], x) for path, x in drawn.items()}
     for path in target_paths([*frozen], model.lora_targets):
         own = jax.random.fold_in(key, zlib.crc32("/".join(path[3:-1]).encode()))
         for name, box in _adapter(path, boxed[path], model.lora_rank, own).items():

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-import jax
 from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -19,6 +18,7 @@ from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.data.tables import ANY, ColumnSpec, Row
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
+from bert_jax.models.initial import InitialParams
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
@@ -241,14 +241,14 @@ class Task(abc.ABC):
         """Returns initial parameters, boxed with their logical axis names."""
 
     @functools.cached_property
-    def draw_params(self) -> Any:
-        """`init_params` as a program, traced once for its shapes and its values."""
-        return jax.jit(self.init_params, inline=True)
+    def initial_params(self) -> InitialParams:
+        """The result of `init_params`, traced once for its shapes and its values."""
+        return InitialParams(self.init_params)
 
-    @functools.cached_property
+    @property
     def param_shapes(self) -> Any:
         """Shapes and dtypes of `init_params`, boxed. Nothing is allocated."""
-        return self.draw_params.eval_shape(jax.random.key(0))
+        return self.initial_params.shapes
 
     @abc.abstractmethod
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:

@@ -12,7 +12,6 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from bert_jax import family, tokenization
-from bert_jax.convert import merge
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, signals, storage, terminal
 from bert_jax.tasks.task import Predictor, Task, write_rows
@@ -223,10 +222,10 @@ class Run:
 
     def _first_state(self) -> TrainState:
         """Returns the state before the first step, for all seeds."""
+        if self.weights is not None:
+            return self.train_step.first_state(self.weights[0])
         first = self.train_step.first_state()
-        if self.weights is None:
-            return first._replace(params=self.task.adjust_init(first.params))
-        return first._replace(params=merge.fill_missing(self.weights[0], first.params))
+        return first._replace(params=self.task.adjust_init(first.params))
 
     def _open(self, stack: contextlib.ExitStack, resume_step: int | None) -> None:
         """Opens the log and the stream of batches."""

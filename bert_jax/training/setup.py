@@ -17,6 +17,7 @@ from bert_jax import family, tasks, tokenization
 from bert_jax.convert import merge, weights
 from bert_jax.errors import UserError
 from bert_jax.models import lora
+from bert_jax.models.initial import InitialParams
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Data, Task
 from bert_jax.training import optimizer as optimizers
@@ -133,16 +134,13 @@ class Base:
         return sharding.place_arrays(self._values, shardings)
 
     @functools.cached_property
-    def draw_params(self) -> Any:
-        """`lora.init_params` of a run as a program, see `Task.draw_params`."""
-        init, model = self._task.draw_params, self._task.config.model
-        draw = functools.partial(lora.init_params, init, self._values, model)
-        return jax.jit(draw, inline=True)
-
-    @functools.cached_property
-    def param_shapes(self) -> Any:
-        """Shapes and dtypes of a run's own parameters, boxed."""
-        return self.draw_params.eval_shape(jax.random.key(0))
+    def initial_params(self) -> InitialParams:
+        """A run's own parameters before the first step: the result of
+        `lora.init_params`."""
+        whole, model = self._task.initial_params, self._task.config.model
+        return InitialParams(
+            functools.partial(lora.init_params, whole, self._values, model)
+        )
 
     def merged(self, own: Any) -> Any:
         """Returns the model's parameters, of a run's own."""
@@ -241,7 +239,7 @@ def restored_params(
     base, _ = read_start(task, mesh) if task.config.model.lora_rank else (None, None)
     if base is not None:
         workdir.check_data(folder, {"base": base.digest})
-        abstract = sharding.abstract_arrays(base.param_shapes, mesh)
+        abstract = sharding.abstract_arrays(base.initial_params.shapes, mesh)
     with Checkpoints(folder, None, checkpoint_name(task.config)) as saved:
         restored = saved.restore_params(abstract)
     if restored is None:

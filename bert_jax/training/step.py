@@ -14,6 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key
 
@@ -389,9 +390,9 @@ class Step:
             task.config, task.unused_parameters()
         )
         self._base = base
-        source = task if base is None else base
-        self._draw_params = source.draw_params
-        self.abstract = abstract_state(task, self._optimizer, mesh, source.param_shapes)
+        self._initial = (task if base is None else base).initial_params
+        shapes = self._initial.shapes
+        self.abstract = abstract_state(task, self._optimizer, mesh, shapes)
         params = self.abstract.params
         self._learns = optimizers.trainable_filter(task.config.optimizer, params)
         given = task.constants()
@@ -412,27 +413,41 @@ class Step:
         """Returns the parameters that the model reads, of one seed's."""
         return params if self._base is None else self._base.merged(params)
 
-    def first_state(self) -> TrainState:
-        """Creates the state before the first step, for all seeds, from random values.
+    def first_state(self, given: Params | None = None) -> TrainState:
+        """Creates the state before the first step, for all seeds.
 
-        The processor draws them: a GPU's compiler takes most of a minute for this, and
-        a seed gives the same values on all devices.
+        The processor draws random values: a GPU's compiler takes most of a minute for
+        this, and a seed gives the same values on all devices.
+
+        Args:
+          given: Parameters that are not drawn, and shapes of others, as
+            `setup.init_weights` returns them. Do not use them afterwards. None means
+            that all are drawn.
         """
-        shardings = sharding.shardings_of(self.seeds.abstract(self.abstract))
+        abstract = self.seeds.abstract(self.abstract)
+        flat = flatten_dict(given or {})
+        read = {path: x for path, x in flat.items() if isinstance(x, jax.Array)}
 
         def draw(seed: Array) -> Any:
-            return nn.meta.unbox(self._draw_params(jax.random.key(seed)))
+            return self._initial.draw(jax.random.key(seed), read)
 
         def complete(params: Any) -> TrainState:
             carry = self.task.init_carry()
-            given = (params, self._optimizer, carry, self._learns)
-            return init_state(*given, _products(self.task))
+            parts = (params, self._optimizer, carry, self._learns)
+            return init_state(*parts, _products(self.task))
 
-        seeds = jax.device_put(self.seeds.array, sharding.processor())
-        drawn = jax.device_get(jax.jit(self.seeds.each(draw))(seeds))
-        params = sharding.place_arrays(drawn, shardings.params)
-        finish = self.seeds.each(complete)
-        return jax.jit(finish, out_shardings=shardings, donate_argnums=0)(params)
+        with jax.default_device(sharding.processor()):
+            drawn = jax.device_get(self.seeds.each(draw)(self.seeds.array))
+        params = {}
+        for path, leaf in flatten_dict(abstract.params).items():
+            if path in drawn:
+                params[path] = sharding.place_arrays(drawn[path], leaf.sharding)
+            else:  # the same for each seed
+                same = jnp.broadcast_to(read[path], leaf.shape)
+                params[path] = jax.device_put(same, leaf.sharding)
+        finish, shardings = self.seeds.each(complete), sharding.shardings_of(abstract)
+        finished = jax.jit(finish, out_shardings=shardings, donate_argnums=0)
+        return finished(unflatten_dict(params))
 
     def trace(
         self, state: TrainState, batch: Mapping[str, Any], micro_batches: int

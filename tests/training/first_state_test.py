@@ -1,10 +1,12 @@
 """The state before the first step: its values depend on the seed alone."""
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
 
 from bert_jax import tasks
+from bert_jax.models.initial import InitialParams
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import sharding
 from bert_jax.training.step import Step
@@ -63,3 +65,36 @@ def test_initial_parameters_are_traced_once(seeds, monkeypatch):
     )
     program_of(seeds=seeds).first_state()
     assert len(calls) == 1
+
+
+def test_values_are_those_of_one_program(alone):
+    task = program_of().task
+    draw = jax.jit(lambda: nn.meta.unbox(task.init_params(jax.random.key(3))))
+    assert_equal(draw(), alone.params)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_parameters_that_were_read_are_not_drawn(seeds, monkeypatch):
+    """Each seed starts from them, and draws its own values of the others."""
+    sizes, draw = [], InitialParams.draw
+
+    def counting(*given):
+        drawn = draw(*given)
+        sizes.append(len(drawn))
+        return drawn
+
+    monkeypatch.setattr(InitialParams, "draw", counting)
+    program = program_of(8, seeds, fsdp=2)
+    given = dict(program.abstract.params)
+    given["bert"] = jax.tree.map(
+        lambda x: jax.device_put(np.full(x.shape, 0.5, x.dtype), x.sharding),
+        given["bert"],
+    )
+    new = jax.device_get(program.first_state(given).params)
+    assert sizes == [
+        len(jax.tree.leaves(program.abstract.params))
+        - len(jax.tree.leaves(given["bert"]))
+    ]
+    assert all((x == 0.5).all() for x in jax.tree.leaves(new["bert"]))
+    fresh = jax.device_get(program.first_state().params)
+    assert_equal(new["masked_lm"], fresh["masked_lm"])
