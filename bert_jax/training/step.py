@@ -442,7 +442,7 @@ class Step:
         for path, leaf in flatten_dict(abstract.params).items():
             if path in drawn:
                 params[path] = sharding.place_arrays(drawn[path], leaf.sharding)
-            else:  # the same for each seed
+            else:  # each seed starts from it
                 same = jnp.broadcast_to(read[path], leaf.shape)
                 params[path] = jax.device_put(same, leaf.sharding)
         finish, shardings = self.seeds.each(complete), sharding.shardings_of(abstract)

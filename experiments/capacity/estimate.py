@@ -180,7 +180,7 @@ def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
       index: Index of the training's phase.
     """
     task = programs.task_of(ConfigDict(json.loads(config)))
-    params = jax.eval_shape(lambda: nn.meta.unbox(task.init_params(jax.random.key(0))))
+    params = nn.meta.unbox(task.param_shapes)
     phase = task.phases()[index]
 
     def pullback(params: Any, batch: Mapping[str, Any], key: Any) -> Any:

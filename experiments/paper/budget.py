@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from bert_jax import tokenization
@@ -92,8 +91,7 @@ def of(spec: str, fields: Sequence[str], words: int) -> Budget:
             f"{config.optimizer.warmup_steps:,}, or give more words"
         )
     task = setup.build_task(config, Path(), from_data=True)
-    params = jax.eval_shape(task.init_params, jax.random.key(0))
-    trunk = params.get("bert") or params["elmo"]
+    trunk = task.param_shapes.get("bert") or task.param_shapes["elmo"]
     phases = [(phase.steps, phase.shapes) for phase in task.phases()]
     return Budget(
         steps,
