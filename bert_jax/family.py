@@ -43,8 +43,7 @@ class Family:
     for_pretraining = LazyImport("bert_jax.models.heads:BertForPreTraining")
     with_heads = LazyImport("bert_jax.models.architectures:BertWithHeads")
     trunk_name = "bert"  # name of the trunk's parameters
-    # Initializer of kernels and embeddings, a function of the standard deviation. It
-    # draws each number alike, whatever the array's shape.
+    # Initializer of kernels and embeddings, a function of the standard deviation.
     initializer = LazyImport("flax.linen.initializers:truncated_normal")
     biases = True  # in linear layers and LayerNorms (heads' outputs always have them)
     bare_heads: tuple[str, ...] = ()  # heads without their own parameters

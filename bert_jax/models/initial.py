@@ -1,7 +1,7 @@
 """A model's initial parameters, drawn array by array."""
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -12,6 +12,11 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Key
 
 ParamPath = tuple[str, ...]
+
+
+def param_path(keys: Sequence[Any]) -> ParamPath:
+    """Returns the path of a leaf, such as (bert, pooler, kernel), from JAX's keys."""
+    return tuple(jax.tree_util.keystr((key,), simple=True) for key in keys)
 
 
 class InitialParams:
@@ -41,7 +46,7 @@ class InitialParams:
           others: Paths of the parameters that are not drawn.
         """
         leaves = jax.tree.leaves_with_path(nn.meta.unbox(self.shapes))
-        paths = [tuple(step.key for step in path) for path, _ in leaves]
+        paths = [param_path(keys) for keys, _ in leaves]
         chosen = [path not in others for path in paths]
         needed, _ = dce_jaxpr(self._program.jaxpr, chosen, instantiate=True)
         found = jaxpr_as_fun(self._program.replace(jaxpr=needed))(key)

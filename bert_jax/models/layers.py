@@ -55,16 +55,24 @@ def kernel_initializer(
         return nn.with_logical_partitioning(
             lambda key, shape: jnp.asarray(spread * sinusoidal_positions(*shape)), names
         )
-    return nn.with_logical_partitioning(_by_size(family.initializer, spread), names)
+    draw = _initializer(family.initializer, spread)
+    return nn.with_logical_partitioning(draw, names)
 
 
 @functools.cache
-def _by_size(
+def _initializer(
     make: Callable[[float], nn.initializers.Initializer], spread: float
 ) -> nn.initializers.Initializer:
-    """Returns an initializer whose program arrays of one size share."""
-    draw = jax.jit(make(spread), static_argnums=1)
-    return lambda key, shape: draw(key, (math.prod(shape),)).reshape(shape)
+    """Returns `make(spread)`. If it draws all numbers alike, arrays of one size share a
+    program."""
+    if make not in (nn.initializers.normal, nn.initializers.truncated_normal):
+        return make(spread)
+    draw = jax.jit(make(spread), static_argnums=(1, 2))
+
+    def draw_flat(key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
+        return draw(key, (math.prod(shape),), dtype).reshape(shape)
+
+    return draw_flat
 
 
 def sinusoidal_positions(rows: int, width: int) -> Float[np.ndarray, "rows width"]:

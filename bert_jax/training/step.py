@@ -14,13 +14,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.errors import UserError
 from bert_jax.models import float8, lora
 from bert_jax.models.heads import count_parameters
+from bert_jax.models.initial import param_path
 from bert_jax.runtime import processes
 from bert_jax.tasks.task import Task
 from bert_jax.training import anomaly, sharding
@@ -425,11 +425,18 @@ class Step:
             that all are drawn.
         """
         abstract = self.seeds.abstract(self.abstract)
-        flat = flatten_dict(given or {})
-        read = {path: x for path, x in flat.items() if isinstance(x, jax.Array)}
+        leaves = jax.tree.leaves_with_path(given)
+        read = {param_path(p): x for p, x in leaves if isinstance(x, jax.Array)}
 
         def draw(seed: Array) -> Any:
             return self._initial.draw(jax.random.key(seed), read)
+
+        def place(keys: tuple, leaf: jax.ShapeDtypeStruct) -> Any:
+            path = param_path(keys)
+            if path in drawn:
+                return sharding.place_arrays(drawn[path], leaf.sharding)
+            same = jnp.broadcast_to(read[path], leaf.shape)  # for each seed
+            return jax.device_put(same, leaf.sharding)
 
         def complete(params: Any) -> TrainState:
             carry = self.task.init_carry()
@@ -438,16 +445,9 @@ class Step:
 
         with jax.default_device(sharding.processor()):
             drawn = jax.device_get(self.seeds.each(draw)(self.seeds.array))
-        params = {}
-        for path, leaf in flatten_dict(abstract.params).items():
-            if path in drawn:
-                params[path] = sharding.place_arrays(drawn[path], leaf.sharding)
-            else:  # each seed starts from it
-                same = jnp.broadcast_to(read[path], leaf.shape)
-                params[path] = jax.device_put(same, leaf.sharding)
+        params = jax.tree.map_with_path(place, abstract.params)
         finish, shardings = self.seeds.each(complete), sharding.shardings_of(abstract)
-        finished = jax.jit(finish, out_shardings=shardings, donate_argnums=0)
-        return finished(unflatten_dict(params))
+        return jax.jit(finish, out_shardings=shardings, donate_argnums=0)(params)
 
     def trace(
         self, state: TrainState, batch: Mapping[str, Any], micro_batches: int

@@ -2,6 +2,7 @@
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -71,6 +72,24 @@ def test_values_are_those_of_one_program(alone):
     task = program_of().task
     draw = jax.jit(lambda: nn.meta.unbox(task.init_params(jax.random.key(3))))
     assert_equal(draw(), alone.params)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_parameters_of_ones_own_may_be_any_tree(seeds, monkeypatch):
+    def init(task, key):
+        table = jax.random.normal(key, (4, 8))
+        boxed = nn.LogicallyPartitioned(table, (None, "embed"))
+        own = {"table": boxed, "none": {}, "one": jnp.ones(()), "parts": [table, None]}
+        return {"own": nn.FrozenDict(own)}
+
+    monkeypatch.setattr(Pretraining, "init_params", init)
+    own = state_of(seeds=seeds).params["own"]
+    keys = jax.vmap(jax.random.key)(jnp.arange(3, 3 + seeds))
+    expected = np.squeeze(jax.vmap(lambda key: jax.random.normal(key, (4, 8)))(keys))
+    np.testing.assert_array_equal(own["table"], expected)
+    np.testing.assert_array_equal(own["parts"][0], expected)
+    assert isinstance(own, nn.FrozenDict) and own["none"] == {}
+    assert np.shape(own["one"]) == (() if seeds == 1 else (2,))
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
