@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from flax.traverse_util import unflatten_dict
 
-from bert_jax.convert.parameters import Array, Keys, Parameter, parameter_shapes
+from bert_jax.convert.parameters import Array, Parameter, parameter_shapes
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
+from bert_jax.types import ParamPath
 
 # A text classifier's `task.kind` -> config.json's problem_type.
 PROBLEM_TYPES = {
@@ -202,7 +203,7 @@ class Layout:
             found.append(Parameter(path, shape, name, fused, conv))
         return sorted(found, key=lambda parameter: parameter.fused)
 
-    def is_of(self, part: str, path: Keys) -> bool:
+    def is_of(self, part: str, path: ParamPath) -> bool:
         """Returns whether a part has this parameter."""
         return part == ("pooler" if path[:2] == ("bert", "pooler") else path[0])
 

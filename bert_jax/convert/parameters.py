@@ -19,10 +19,10 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import init_model
 from bert_jax.models.layers import kernel_inputs
+from bert_jax.types import ParamPath
 
 Array = Float32[np.ndarray, "..."]
 Shape = tuple[int, ...]
-Keys = tuple[str, ...]  # a parameter's path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Parameter:
       conv: Whether PyTorch keeps the kernel as [inputs, outputs] (`Conv1D`).
     """
 
-    path: Keys
+    path: ParamPath
     shape: Shape
     name: str
     fused: tuple[int, int] = (0, 1)
@@ -85,7 +85,9 @@ class Parameter:
 
 
 @functools.lru_cache
-def parameter_shapes(config: BertConfig, heads: Keys, labels: int) -> dict[Keys, Shape]:
+def parameter_shapes(
+    config: BertConfig, heads: tuple[str, ...], labels: int
+) -> dict[ParamPath, Shape]:
     """Returns the shape of each parameter of a model that is not scanned, by its path.
 
     Args:

@@ -11,7 +11,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Key
 
-ParamPath = tuple[str, ...]
+from bert_jax.types import ParamPath
 
 
 def param_path(keys: Sequence[Any]) -> ParamPath:

@@ -22,10 +22,9 @@ from ml_collections import ConfigDict
 from bert_jax.errors import UserError
 from bert_jax.models.initial import InitialParams
 from bert_jax.models.layers import kernel_inputs
-from bert_jax.types import Params
+from bert_jax.types import ParamPath, Params
 
 NAME = "lora"  # of the adapters among the parameters
-Keys = tuple[str, ...]
 
 
 def init_params(
@@ -57,7 +56,7 @@ def init_params(
     return unflatten_dict(found)
 
 
-def target_paths(paths: Sequence[Keys], targets: Sequence[str]) -> list[Keys]:
+def target_paths(paths: Sequence[ParamPath], targets: Sequence[str]) -> list[ParamPath]:
     """Returns the paths of the encoder's kernels that end in one of `targets`.
 
     Raises:
@@ -76,7 +75,7 @@ def target_paths(paths: Sequence[Keys], targets: Sequence[str]) -> list[Keys]:
 
 
 def _adapter(
-    path: Keys, box: Any, rank: int, key: Key[Array, ""]
+    path: ParamPath, box: Any, rank: int, key: Key[Array, ""]
 ) -> dict[str, nn.LogicallyPartitioned]:
     """Returns the first values of a kernel's two matrices, `a` as PEFT draws it: evenly
     up to 1 / sqrt(inputs). Their product is 0."""

@@ -211,14 +211,14 @@ def abstract_arrays(boxed: Any, mesh: Mesh) -> Any:
     )
 
 
-def place_arrays(arrays: dict[str, Any], shardings: Any) -> dict[str, Any]:
-    """Puts arrays on the devices. Each process has them whole, as NumPy arrays."""
-    placed: dict[str, Any] = jax.tree.map(
+def place_arrays(arrays: Any, shardings: Any) -> Any:
+    """Puts an array, or a tree of arrays, on the devices. Each process has it whole, as
+    NumPy arrays."""
+    return jax.tree.map(
         lambda x, where: jax.make_array_from_callback(x.shape, where, x.__getitem__),
         arrays,
         shardings,
     )
-    return placed
 
 
 def shardings_of(abstract: Any) -> Any:

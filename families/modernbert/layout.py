@@ -7,9 +7,9 @@ from typing import Any
 
 from bert_jax.config import fields as config_fields
 from bert_jax.convert.layout import BERT, Layout, Weights, common_architectures
-from bert_jax.convert.parameters import Keys
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
+from bert_jax.types import ParamPath
 
 _KINDS = {"global": "full_attention", "local": "sliding_attention"}
 
@@ -71,7 +71,7 @@ class ModernBertLayout(Layout):
     }
     has_direction = False
 
-    def is_of(self, part: str, path: Keys) -> bool:
+    def is_of(self, part: str, path: ParamPath) -> bool:
         """Returns whether a part has this parameter. All heads have `bert/head`."""
         return part != "bert" if path[:2] == ("bert", "head") else part == path[0]
 
