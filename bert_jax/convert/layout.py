@@ -142,7 +142,8 @@ class Layout:
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
-    buffers = r"(bert\.)?embeddings\.position_ids"  # saved, and no parameters
+    # Saved tensors that are not parameters.
+    buffers = r"(\w+\.)?embeddings\.(position|token_type)_ids"
     # Our fields of the model (a family's too), their names in config.json, and the
     # values of a file that leaves them out, as in `transformers`' BertConfig.
     fields: Mapping[str, tuple[str, int | float]] = {
@@ -174,6 +175,8 @@ class Layout:
         "position_embedding_type": "absolute",
         "add_cross_attention": False,
     }
+    # The same of a part. A model with another value is read without the part.
+    fixed_of_parts: Mapping[str, Mapping[str, Any]] = {}
     first_position = 0  # the row of the table of positions where texts begin
     # Pattern of a layer's number in names. Empty means that layers are not numbered.
     numbers = r"\b(?:layers?|h)[._](\d+)\b"
@@ -258,23 +261,6 @@ class Layout:
             raise UserError(f"{path}: {text}") from error
         return config
 
-    def architecture(self, fields: Mapping[str, Any], path: Path) -> str:
-        """Returns the architecture that a config.json names."""
-        named = fields.get("architectures") or [*self.architectures]
-        name = named[0] if isinstance(named, list) else named
-        if name not in [*self.architectures]:
-            raise UserError(
-                f"{path}: architecture {name!r:.80} is not supported; "
-                f"supported are {', '.join(self.architectures)}"
-            )
-        if self.has_direction and fields.get("is_decoder") and name not in self.causal:
-            raise UserError(
-                f"{path}: is_decoder is set, left to right, and architecture {name} "
-                "reads [CLS], which has seen nothing then; only "
-                f"{', '.join(self.causal)} can be read"
-            )
-        return str(name)
-
     def name_of(self, heads: Collection[str], causal: bool) -> str:
         """Returns the architecture with these heads. Raises UserError if none has."""
         without = {"pooler", *FAMILIES[self.family].bare_heads}
@@ -305,59 +291,172 @@ class Layout:
           UserError: A tensor is missing or damaged, or the model is of another kind.
         """
         config = self.config(fields, path)
-        architecture = self.architecture(fields, path)
-        self._rename(tensors, config, len(labels))
-        parts = self._parts(architecture, tensors, config, len(labels))
-        known = self._check_tied(tensors)
+        self.rename(tensors, fields, config)
+        parts, left_out = self._complete_parts(tensors, fields, config)
+        architecture = self._architecture(parts, fields, config)
+        if self.has_direction and config.causal and architecture not in self.causal:
+            raise UserError(
+                f"{path}: is_decoder is set, left to right, and {architecture} reads "
+                "[CLS], which has seen nothing then; only "
+                f"{', '.join(self.causal)} can be read"
+            )
         self.adapt(tensors, config)
         if self.numbers:
             self._check_layers(tensors, config.num_hidden_layers)
+        every = {*self.architectures[architecture], *self.shared}
+        parts = {part: names for part, names in parts.items() if part in every}
         wanted = [
             parameter
             for part in ("bert", *parts)
             for parameter in self.parameters(part, config, len(labels))
         ]
         params = {p.path: _read(tensors, p) for p in wanted}
-        known |= {parameter.name for parameter in wanted}
+        known = {parameter.name for parameter in wanted}
+        known |= self.tied.keys() if "masked_lm" in parts else set()
+        left_over = sorted(tensors.shapes.keys() - known)
+        self._check_trunk(tensors, left_over, config)
         # Files with one head often have everything from pre-training. Nothing is lost.
         own = set(self.architectures[architecture])
-        for name, every in self.architectures.items():
-            if own < set(every) == set(parts):
+        for name, other in self.architectures.items():
+            if own < set(other) == set(parts):
                 architecture = name
         return Weights(
             config=config,
             params=unflatten_dict(params),
             architecture=architecture,
             labels=labels if set(parts) & set(LABELLED_HEADS) else (),
-            left_over=tuple(sorted(tensors.shapes.keys() - known)),
+            left_over=(*left_out, *left_over),
         )
 
-    def _rename(self, tensors: Tensors, config: BertConfig, labels: int) -> None:
-        """Gives tensors the names of a model with a head, and originals theirs."""
+    def heads(
+        self, tensors: Tensors, fields: Mapping[str, Any], path: Path
+    ) -> tuple[str, ...]:
+        """Returns the parts other than the trunk that `read` reads."""
+        config = self.config(fields, path)
+        self.rename(tensors, fields, config)
+        parts, _ = self._complete_parts(tensors, fields, config)
+        return self.architectures[self._architecture(parts, fields, config)]
+
+    def label_count(self, tensors: Tensors) -> int | None:
+        """Returns the number of a classifier's outputs by its tensor, if it has one."""
+        heads = r"(.*\.)?(classifier|score)\.(out_proj\.)?weight"
+        shapes = (x for name, x in tensors.shapes.items() if re.fullmatch(heads, name))
+        return next((shape[0] for shape in shapes if len(shape) == 2), None)
+
+    def rename(
+        self, tensors: Tensors, fields: Mapping[str, Any], config: BertConfig
+    ) -> None:
+        """Gives tensors the names of a model with a head, and originals theirs.
+
+        Args:
+          fields: Fields of config.json.
+        """
         for part in ("bert", *self.shared):
-            for parameter in self.parameters(part, config, labels):
+            for parameter in self.parameters(part, config):
                 if (name := parameter.name) not in tensors.shapes:
                     tensors.rename(name.removeprefix(self.prefix), name)
         for copy, original in self.tied.items():
             if original not in tensors.shapes:
                 tensors.rename(copy, original)
 
-    def _parts(
-        self, architecture: str, tensors: Tensors, config: BertConfig, labels: int
-    ) -> list[str]:
-        """Returns the architecture's parts, plus the shared ones that are present.
+    def _complete_parts(
+        self, tensors: Tensors, fields: Mapping[str, Any], config: BertConfig
+    ) -> tuple[dict[str, set[str]], list[str]]:
+        """Returns the names of the tensors of each part that a file has whole, and the
+        parts that it has otherwise, each with the reason."""
+        complete: dict[str, set[str]] = {}
+        left_out = []
+        named = self.architectures.get(_named(fields), ())
+        for part in dict.fromkeys(
+            (*self.shared, *itertools.chain(*self.architectures.values()))
+        ):
+            names = self._names([part], config)
+            missing = sorted(names - tensors.shapes.keys())
+            fault = ""
+            if missing and part in named and len(missing) < len(names):
+                fault = f"{missing[0]} is missing"
+            elif not missing:
+                fault = self._untied(tensors, fields) if part == "masked_lm" else ""
+                for name, value in self.fixed_of_parts.get(part, {}).items():
+                    if (saved := fields.get(name, value)) != value:
+                        fault = f"{name}={saved!r:.80}"
+            if fault and part in FAMILIES[self.family].bare_heads:
+                raise UserError(
+                    f"{tensors.where}: {fault}; such a model cannot be read"
+                )
+            if fault:
+                left_out.append(f"{part} ({fault})")
+            elif not missing:
+                complete[part] = names
+        return complete, left_out
 
-        A model without a head needs no pooler: it may be untrained and left out.
+    def _untied(self, tensors: Tensors, fields: Mapping[str, Any]) -> str:
+        """Returns how the masked LM's matrix or bias differs from the embeddings' or
+        the original, or an empty text."""
+        present = [copy for copy in self.tied if copy in tensors.shapes]
+        for copy in present:
+            original = self.tied[copy]
+            if not np.array_equal(tensors.read(copy), tensors.read(original)):
+                return f"{copy} differs from {original}"
+        is_tied = fields.get("tie_word_embeddings") is not False
+        matrix = next(iter(self.tied), "")
+        return "" if is_tied or matrix in present else f"{matrix} is missing"
+
+    def _architecture(
+        self,
+        parts: Mapping[str, Collection[str]],
+        fields: Mapping[str, Any],
+        config: BertConfig,
+    ) -> str:
+        """Returns the architecture of a file by its tensors. Where heads share names,
+        config.json decides.
+
+        Args:
+          parts: Names of the tensors of each part that the file has.
         """
-        parts = list(self.architectures[architecture])
-        parts = [] if parts == ["pooler"] else parts
-        for part in self.shared:
-            names = {
-                parameter.name for parameter in self.parameters(part, config, labels)
-            }
-            if part not in parts and names & tensors.shapes.keys():
-                parts.append(part)
-        return parts
+        name = _named(fields)
+        # A model without a head needs no pooler: it may be untrained and left out.
+        there = {
+            each: {*own} - {"pooler"}
+            for each, own in self.architectures.items()
+            if {*own} <= parts.keys() or {*own} == {"pooler"}
+        }
+        if there.get(name):
+            return name
+        # What it names is not there, so its tensors are not another head's either.
+        absent = {*self.architectures.get(name, ())} - {"pooler", *self.shared}
+        own_names = self._names(absent, config)
+
+        def explained(each: str) -> tuple[int, int, bool]:
+            used = parts.keys() & {*there[each], "pooler", *self.shared}
+            names = {n for part in used for n in parts[part]} - own_names
+            heads = [x for x in there[each] if parts[x] - own_names or not parts[x]]
+            return len(names), len(heads), each == name
+
+        return max(there, key=explained)
+
+    def _names(self, parts: Collection[str], config: BertConfig) -> set[str]:
+        """Returns the names of the tensors of parts."""
+        every = (self.parameters(part, config) for part in parts)
+        return {each.name for each in itertools.chain(*every)} - {""}
+
+    def _check_trunk(
+        self, tensors: Tensors, left_over: Collection[str], config: BertConfig
+    ) -> None:
+        """Raises UserError if a tensor of the encoder has not been read: the model
+        computes something else."""
+
+        def root(name: str) -> str:
+            return name.removeprefix(self.prefix).partition(".")[0]
+
+        roots = {root(each.name) for each in self.parameters("bert", config)}
+        for name in left_over:
+            if root(name) in roots:
+                raise UserError(
+                    f"{tensors.where}: {name} is not a part of "
+                    f"{FAMILIES[self.family].title} here, and its outputs would be "
+                    "wrong without it"
+                )
 
     def _check_layers(self, tensors: Tensors, configured: int) -> None:
         """Raises UserError if the config has another number of layers than the file."""
@@ -367,19 +466,6 @@ class Layout:
                 f"{tensors.where}: has {count} layers, but the config has "
                 f"{self.fields['num_hidden_layers'][0]}={configured}"
             )
-
-    def _check_tied(self, tensors: Tensors) -> set[str]:
-        """Returns the names of copies of tied parameters. Raises UserError if one
-        differs."""
-        present = self.tied.keys() & tensors.shapes.keys()
-        for copy in present:
-            original = self.tied[copy]
-            if not np.array_equal(tensors.read(copy), tensors.read(original)):
-                raise UserError(
-                    f"{tensors.where}: {copy} differs from {original}; only models in "
-                    "which they are the same can be read"
-                )
-        return present
 
     def tensors(self, weights: Weights) -> dict[str, Array]:
         """Returns the tensors of model.safetensors."""
@@ -429,6 +515,12 @@ class Layout:
 
 
 BERT = Layout()
+
+
+def _named(fields: Mapping[str, Any]) -> str:
+    """Returns the architecture that a config.json names, or an empty text."""
+    named = fields.get("architectures") or [""]
+    return str(named[0] if isinstance(named, list) else named)
 
 
 def _read(tensors: Tensors, parameter: Parameter) -> Array:

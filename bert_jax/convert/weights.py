@@ -7,6 +7,7 @@ of its files.
 
 import copy
 import dataclasses
+import functools
 import itertools
 import math
 import os
@@ -207,7 +208,10 @@ class HuggingFace(Source):
         """
         names = self._fields.get("id2label")
         if names is None:
-            return layout.default_labels(self._fields.get("num_labels", 2))
+            count = self._layout.label_count(self._saved)
+            return layout.default_labels(self._fields.get("num_labels", count or 2))
+        if not {*self.heads()} & {*layout.LABELLED_HEADS}:
+            return layout.default_labels(len(names))  # of no output
         labels = tuple(str(names.get(str(index))) for index in range(len(names)))
         if {*names} != {*map(str, range(len(names)))} or len({*labels}) < len(labels):
             raise UserError(
@@ -217,8 +221,7 @@ class HuggingFace(Source):
         return labels
 
     def heads(self) -> tuple[str, ...]:
-        name, *_ = self._fields.get("architectures") or [""]
-        return self._layout.architectures.get(name, ())
+        return self._layout.heads(self._saved, self._fields, self._path)
 
     def kind(self) -> str | None:
         kinds = {problem: kind for kind, problem in layout.PROBLEM_TYPES.items()}
@@ -233,7 +236,7 @@ class HuggingFace(Source):
         return config
 
     def read(self, name: str = "") -> Weights:
-        saved, fields, labels = self._tensors(), self._fields, self.labels()
+        saved, fields, labels = self._saved, self._fields, self.labels()
         folders = {each: self.folder / each for each in self.family.others}
         return dataclasses.replace(
             self._layout.read(saved, fields, self._path, labels),
@@ -245,6 +248,10 @@ class HuggingFace(Source):
             problem_type=fields.get("problem_type"),
             provenance=self._provenance(),
         )
+
+    @functools.cached_property
+    def _saved(self) -> Tensors:
+        return self._tensors()
 
     def _tensors(self) -> Tensors:
         return Tensors.of_folder(self._path.parent, self._layout.buffers)
@@ -291,30 +298,6 @@ class Google(HuggingFace):
         super().__init__(folder)
         # The default of modeling.py.
         self._fields = {"type_vocab_size": 16, **self._fields}
-
-    def labels(self) -> tuple[str, ...]:
-        kernel = self._tensors().shapes.get("classifier.weight", (0,))
-        return layout.default_labels(kernel[0])
-
-    def heads(self) -> tuple[str, ...]:
-        return self._layout.architectures[self._architecture()]
-
-    def read(self, name: str = "") -> Weights:
-        """Reads the checkpoint, with TensorFlow (the `google` extra)."""
-        self._fields["architectures"] = [self._architecture()]
-        return super().read(name)
-
-    def _architecture(self) -> str:
-        """Returns the architecture by the heads there are: the config names none."""
-        shapes = self._tensors().shapes
-        for name, architecture in {
-            "classifier.weight": "BertForSequenceClassification",
-            "qa_outputs.weight": "BertForQuestionAnswering",
-            "cls.predictions.bias": "BertForMaskedLM",
-        }.items():
-            if name in shapes:
-                return architecture
-        return "BertModel"
 
     def _tensors(self) -> Tensors:
         folder = self._path.parent

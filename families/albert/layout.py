@@ -40,7 +40,6 @@ class AlbertLayout(Layout):
         "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
     }
-    buffers = r"(albert\.)?embeddings\.(position|token_type)_ids"
     # The defaults are XXLarge's.
     fields: Mapping[str, Any] = {
         **BERT.fields,

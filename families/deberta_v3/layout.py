@@ -22,7 +22,6 @@ _KIND: Mapping[str, tuple[Any, Any]] = {
     "pos_att_type": (["c2p", "p2c"], []),
     "conv_kernel_size": (0, 0),
     "type_vocab_size": (0, 0),
-    "pooler_hidden_act": ("gelu", "gelu"),
 }
 _PUBLISHED = "lm_predictions.lm_head"
 
@@ -51,7 +50,6 @@ class DebertaLayout(Layout):
         "cls.predictions.decoder.weight": "deberta.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
-    buffers = r"(deberta\.)?embeddings\.position_ids"
     # The defaults are those of version 2's XLarge.
     fields: Mapping[str, Any] = {
         **{
@@ -65,6 +63,10 @@ class DebertaLayout(Layout):
         "layer_norm_eps": ("layer_norm_eps", 1e-7),
     }
     fixed: Mapping[str, Any] = {name: value for name, (value, _) in _KIND.items()}
+    fixed_of_parts: Mapping[str, Any] = {
+        "sequence_classification": {"pooler_hidden_act": "gelu"},
+        "multiple_choice": {"pooler_hidden_act": "gelu"},
+    }
     has_direction = False
 
     def config(self, fields: Mapping[str, Any], path: Path) -> BertConfig:
@@ -95,23 +97,19 @@ class DebertaLayout(Layout):
         kind = {"layer": self.family, "type_vocab_size": 1}
         return {**kind, "position_buckets": buckets}
 
-    def read(
-        self,
-        tensors: Tensors,
-        fields: Mapping[str, Any],
-        path: Path,
-        labels: tuple[str, ...],
-    ) -> Weights:
-        """Reads a model, also with the published names of its masked LM, which
-        `transformers` has with `legacy=False`. A discriminator's file has one, too, but
-        only a generator's is trained."""
-        is_masked_lm = "ForMaskedLM" in self.architecture(fields, path)
+    def rename(
+        self, tensors: Tensors, fields: Mapping[str, Any], config: BertConfig
+    ) -> None:
+        """Also renames the published names of the masked LM, which `transformers` has
+        with `legacy=False`. A discriminator's file has one, too, but only a generator's
+        is trained."""
+        is_masked_lm = "ForMaskedLM" in str(fields.get("architectures"))
         if is_masked_lm or "mask_predictions.classifier.bias" not in tensors.shapes:
             tensors.rename(f"{_PUBLISHED}.bias", "cls.predictions.bias")
             for name in [x for x in tensors.shapes if x.startswith(_PUBLISHED)]:
                 renamed = name.replace(_PUBLISHED, "cls.predictions.transform")
                 tensors.rename(name, renamed)
-        return super().read(tensors, fields, path, labels)
+        super().rename(tensors, fields, config)
 
     def name_of(self, heads: Collection[str], causal: bool) -> str:
         return super().name_of({*heads} - {"replaced_tokens"}, causal)

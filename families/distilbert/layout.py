@@ -38,7 +38,6 @@ class DistilBertLayout(Layout):
     tied: Mapping[str, Any] = {
         "vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"
     }
-    buffers = r"(distilbert\.)?embeddings\.position_ids"
     fields: Mapping[str, Any] = {
         "vocab_size": ("vocab_size", 30522),
         "hidden_size": ("dim", 768),

@@ -31,7 +31,6 @@ class ElectraLayout(Layout):
     tied: Mapping[str, Any] = {
         "generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"
     }
-    buffers = r"(electra\.)?embeddings\.(position|token_type)_ids"
     fields: Mapping[str, Any] = {
         **BERT.fields,
         "embedding_size": ("embedding_size", 128),
@@ -39,12 +38,12 @@ class ElectraLayout(Layout):
         "num_attention_heads": ("num_attention_heads", 4),
         "intermediate_size": ("intermediate_size", 1024),
     }
-    fixed: Mapping[str, Any] = {
-        **BERT.fixed,
-        # Of multiple choice.
-        "summary_type": "first",
-        "summary_use_proj": True,
-        "summary_activation": "gelu",
+    fixed_of_parts: Mapping[str, Any] = {
+        "multiple_choice": {
+            "summary_type": "first",
+            "summary_use_proj": True,
+            "summary_activation": "gelu",
+        }
     }
 
 

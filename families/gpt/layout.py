@@ -80,7 +80,7 @@ class GptLayout(Layout):
         "afn",
         {"gelu_new": "gelu_tanh", "gelu": "gelu_tanh", "relu": "relu"},
     )
-    fixed: Mapping[str, Any] = {"tie_word_embeddings": True}
+    fixed: Mapping[str, Any] = {}
     has_direction = False
 
     def model_fields(

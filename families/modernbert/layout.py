@@ -65,9 +65,13 @@ class ModernBertLayout(Layout):
         "norm_bias": False,
         "attention_bias": False,
         "mlp_bias": False,
-        "decoder_bias": True,
-        "classifier_bias": False,
-        "tie_word_embeddings": True,
+    }
+    fixed_of_parts: Mapping[str, Any] = {
+        "masked_lm": {"decoder_bias": True, "classifier_bias": False},
+        "sequence_classification": {"classifier_bias": False},
+        "token_classification": {"classifier_bias": False},
+        "question_answering": {"classifier_bias": False},
+        "multiple_choice": {"classifier_bias": False},
     }
     has_direction = False
 

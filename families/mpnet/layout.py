@@ -33,7 +33,6 @@ class MPNetLayout(Layout):
         "lm_head.decoder.weight": "mpnet.embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",
     }
-    buffers = r"(mpnet\.)?embeddings\.position_ids"
     fields: Mapping[str, Any] = {
         name: BERT.fields[name] for name in BERT.fields if name != "type_vocab_size"
     } | {"vocab_size": ("vocab_size", 30527)}

@@ -27,12 +27,10 @@ class RobertaLayout(Layout):
         "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",
     }
-    buffers = r"(roberta\.)?embeddings\.(position|token_type)_ids"
     fields: Mapping[str, Any] = {**BERT.fields, "vocab_size": ("vocab_size", 50265)}
     fixed: Mapping[str, Any] = {
         **BERT.fixed,
         "pad_token_id": PAD,
-        "tie_word_embeddings": True,
     }
     first_position = FIRST
 

@@ -40,7 +40,6 @@ def test_damaged_files(make_folder, damage, message):
     [
         ({"model_type": "deberta"}, "model_type is 'deberta'"),
         ({"hidden_size": 16}, r"\(50, 12\).*\(50, 16\)|does not divide"),
-        ({"architectures": ["BertForQuestionAnswering"]}, r"qa_outputs.\w+ is missing"),
     ],
 )
 def test_configs_that_do_not_go_with_the_weights(make_folder, fields, message):

@@ -259,8 +259,10 @@ def test_folder_without_a_pooler(make_folder):
     found = bert.encode(["a b", "c"], ["d", "e f g"])
     assert found["hidden_states"].shape == (2, 7, 12) and "pooled" not in found
     case = "BertForSequenceClassification-three_heads"
-    with pytest.raises(UserError, match="pooler"):
-        weights.read_weights(make_folder(case, change=change))
+    classifier = pretrained.load(make_folder(case, change=change))
+    assert classifier.heads == ()
+    with pytest.raises(UserError, match="needs: .*sequence_classification"):
+        classifier.predict(["a b"])
 
 
 @pytest.mark.slow
