@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, cast
 
@@ -9,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import merge, sentence_transformers, weights
 from bert_jax.convert.layout import Weights
+from bert_jax.convert.sentence_transformers import TextVectors
 from bert_jax.data.rows import (
     Columns,
     Feature,
@@ -29,6 +32,7 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.encoder import attention_probabilities
 from bert_jax.runtime import hub, storage
 from bert_jax.tasks import row_files
+from bert_jax.tasks.embeddings.task import Embeddings, unit_vectors
 from bert_jax.tasks.task import ApplyFn, Predictor
 from bert_jax.training import run_config, setup, sharding
 from bert_jax.training.inference import Answerer
@@ -241,7 +245,12 @@ class Bert:
         return [(row["names"], row["vectors"]) for row in extracted]
 
     def sentences(
-        self, texts: Sequence[str], layer: int | None = None
+        self,
+        texts: Sequence[str],
+        layer: int | None = None,
+        *,
+        prompt: str | None = None,
+        size: int | None = None,
     ) -> Float[np.ndarray, "texts size"]:
         """Computes a vector for each text.
 
@@ -252,45 +261,50 @@ class Bert:
 
         Args:
           layer: 0 is the embeddings' output, 1 the first layer, -1 the last.
+          prompt: Text before each text, or the name of one of the model's prompts. None
+            means the model's default.
+          size: Numbers of each vector to keep, from the first (Matryoshka). What
+            remains of a normalized vector is normalized again. None means all.
 
         Raises:
           UserError: The layer does not exist, or a module is not supported. See also
             `tokenizer`.
+          ValueError: `size` is more than a vector has.
         """
-        pipeline = None if layer is not None else self._pipeline
-        if pipeline is None:
-            layers = (-2 if layer is None else layer,)
-            extracted = self._extracted(texts, layers=layers, vectors="mean")
-            size = self.config.hidden_size
-            return np.stack([row["vectors"] for row in extracted]).reshape(-1, size)
         _check_texts(texts)
-        tokenizer, answerer = self._embedding
-        tokenized = tokenizer.encode_batch([pipeline.prompt + text for text in texts])
-        answers = answerer.start([*map(text_feature, tokenized)])()
-        return np.stack([answer["vectors"] for answer in answers])
+        vectors = None if layer is not None else self._text_vectors
+        if vectors is None:
+            layers = (-2 if layer is None else layer,)
+            whole = [f"{prompt or ''}{text}" for text in texts] if prompt else texts
+            extracted = self._extracted(whole, layers=layers, vectors="mean")
+            found = np.stack([row["vectors"] for row in extracted])
+            found = found.reshape(-1, self.config.hidden_size)
+        else:
+            before = vectors.before_text(prompt)
+            rows = [{"texts": (text,), "prompt": before} for text in texts]
+            answers = self._embedding.start(rows)()
+            found = np.stack([answer["vectors"][0] for answer in answers])
+        if size is None:
+            return found
+        if not 0 < size <= found.shape[1]:
+            raise ValueError(f"size={size}: vectors have {found.shape[1]} numbers")
+        found = found[:, :size]
+        is_normalized = vectors is not None and vectors.normalized
+        return unit_vectors(found) if is_normalized else found
 
     @functools.cached_property
-    def _pipeline(self) -> sentence_transformers.Pipeline | None:
-        recorded = weights.find_source(self._path).recorded() or {}
-        if recorded.get("task", {}).get("name") == "embeddings":
-            return sentence_transformers.of_task(recorded["task"])
-        folder = hub.model_folder(self._path)
-        return sentence_transformers.read_modules(
-            folder, self.config.max_position_embeddings
-        )
+    def _text_vectors(self) -> TextVectors | None:
+        return weights.find_source(self._path).text_vectors()
 
     @functools.cached_property
-    def _embedding(self) -> tuple[Tokenizer, Answerer]:
-        """Returns the tokenizer and the answerer that `_pipeline` specifies."""
-        assert self._pipeline is not None
-        of_tokens = self._pipeline.vectors
-
-        def vectors(params: Any, batch: Arrays) -> dict[str, Array]:
-            hidden = self._vectors(params, batch)["hidden_states"]
-            return {"vectors": of_tokens(hidden, batch["input_mask"])}
-
-        answerer = self._answerer(_Texts(self, vectors), self.params)
-        return self._pipeline.tokenizer(self.tokenizer), answerer
+    def _embedding(self) -> Answerer:
+        """The answerer of `_text_vectors`."""
+        model, own = self.config, ("architecture", "layer", "positions")
+        config = configuration.with_defaults("embeddings", model.architecture)
+        config.model.update({name: getattr(model, name) for name in own})
+        config.init_from = os.fspath(self._path)
+        task, params, _ = self._task_of(config)
+        return self._answerer(_Vectors(task), params)
 
     def _extracted(self, rows: Sequence[Any], **fields: Any) -> list[dict[str, Any]]:
         _check_texts(rows)
@@ -312,22 +326,33 @@ class Bert:
     @functools.cached_property
     def _predicting(self) -> Answerer:
         """The answerer of the task that the weights record, or of their head's task."""
+        task, params, report = self._task_of(None)
+        size = task.config.predict.batch_size
+        return self._answerer(task.predictor(report.missing), params, size)
+
+    def _task_of(self, given: ConfigDict | None) -> tuple[Any, Any, merge.Report]:
+        """Returns a task, its parameters, and what these weights lack of them.
+
+        Args:
+          given: A config with `init_from`. None means the one that the weights imply.
+        """
         nowhere = storage.storage_path(self._path) / "no-run"  # weights of `init_from`
         first = [f"--config.init_from={self._path}"]
-        config = run_config.config_of(nowhere, None, first, is_inference=True)
+        config = run_config.config_of(nowhere, given, first, is_inference=True)
         task = setup.build_task(config, nowhere, from_data=False)
+        source, params = weights.find_source(self._path), self.params
+        if "dense" in config.task and (dense := source.dense()):
+            params = {**params, sentence_transformers.DENSE: dense}
         params, report = merge.merge_weights(
             sharding.abstract_arrays(task.param_shapes, self._mesh),
-            dataclasses.replace(self._about, params=self.params),
+            dataclasses.replace(self._about, params=params),
             task.model_config,
             hub.resolve_revision(str(self._path)),
         )
-        params = merge.require_complete(
-            params, report, task.unused_parameters(predicts=True)
-        )
+        unused = task.unused_parameters(predicts=True)
+        params = merge.require_complete(params, report, unused)
         task.fitted.update(report.facts)
-        predictor = task.predictor(report.missing)
-        return self._answerer(predictor, params, config.predict.batch_size)
+        return task, params, report
 
     def _with_pooler(self, params: Any) -> Any:
         """Adds a pooler, which the module needs, if missing. Its output is dropped."""
@@ -386,3 +411,20 @@ class _Texts(Predictor):
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         return self._function(params, batch)
+
+
+class _Vectors(Predictor):
+    """The vectors of `{"texts": (text,)}`, as the task of text vectors computes them,
+    [1, size]."""
+
+    def __init__(self, task: Embeddings):
+        self.max_seq_length, self._task = task.max_seq_length, task
+
+    def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
+        return self._task.encode(examples, split)
+
+    def make_rows(self, features: Sequence[Feature]) -> Rows:
+        return self._task.make_rows(features)
+
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
+        return self._task.outputs(params, batch)

@@ -55,6 +55,18 @@ def _rising(value: tuple) -> str | None:
     return None if is_pair else "must be two numbers of steps, the first one smaller"
 
 
+def _pooling(value: str) -> str | None:
+    known = ("mean_all", "mean", "cls", "max")
+    fits = {*value.split("+")} <= {*known}
+    return None if fits else f"choose of {', '.join(known)}, joined by + if several"
+
+
+def _vector_layer(value: tuple) -> str | None:
+    kind = re.compile("[1-9][0-9]{0,6}:(identity|tanh|relu|gelu)")
+    wrong = [layer for layer in value if not kind.fullmatch(str(layer))]
+    return f"has {wrong[0]!r}: must be SIZE:ACTIVATION, as 512:tanh" if wrong else None
+
+
 def _language(value: str) -> str | None:
     is_code = re.fullmatch("[a-z]{2,3}(-[a-z]{2,10})*", value)
     return None if is_code else "must be a language code, such as en or de (ISO 639)"
@@ -463,9 +475,16 @@ TASK: dict[str, Field] = {
     "task.temperature": Field(0.05, "(0, inf)"),  # for info_nce and cosent
     "task.margin": Field(0.5),  # for triplet, between cosines
     # The vector of a text, from the last layer: mean_all (of all its tokens), mean
-    # (without [CLS] and [SEP]) or cls.
-    "task.pooling": Field("mean_all", ("mean_all", "mean", "cls")),
-    "task.normalized": Field(True),  # vectors have length 1
+    # (without [CLS] and [SEP]), cls or max. Several, joined by +, are concatenated. If
+    # init_from is a folder of sentence-transformers, its modules decide this, the next
+    # three fields and max_seq_length, unless they have another value than the default.
+    "task.pooling": Field("mean_all", _pooling, weights="default"),
+    # Linear layers after the pooling, each SIZE:ACTIVATION (identity, tanh, relu or
+    # gelu): ("512:tanh",). Empty means none.
+    "task.dense": Field((), _vector_layer, weights="default"),
+    "task.normalized": Field(True, weights="default"),  # vectors have length 1
+    # Put before each text, such as "query: "
+    "task.prompt": Field("", weights="default"),
     # Sizes to which vectors may be cut later (Matryoshka), such as (64, 128, 768). The
     # loss is the mean over them. Empty means only the whole vector.
     "task.dimensions": Field((), SIZE, items=int),
@@ -495,8 +514,8 @@ TASKS = {
     "n_best_size max_answer_length",
     "swag": _FILES,
     "embeddings": f"{_ROWS} train_file dev_file test_file retrieval_file format text "
-    "text_b negative score max_score loss temperature margin pooling normalized "
-    "dimensions",
+    "text_b negative score max_score loss temperature margin pooling dense normalized "
+    "prompt dimensions",
 }
 # Fields that the user's own config files have added to `task`.
 OWN: dict[str, Field] = {}

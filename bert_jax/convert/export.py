@@ -53,6 +53,8 @@ def export_folder(
     folder = folder.absolute()
     require_empty(folder)
     _check_architecture(weights, provenance)
+    if weights.vectors is not None:
+        sentence_transformers.check_export(weights.vectors)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with storage.name_full_disk(folder), storage.temporary_folder(folder) as new:
         _write_folder(weights, tokenizer, new, provenance, folder.name)
@@ -61,12 +63,12 @@ def export_folder(
             (new / name).mkdir()
             _write_folder(other, tokenizer, new / name, length, name)
         config = provenance.get("config") or {}
-        task = config.get("task", {})
-        if task.get("name") == "embeddings":
-            size = weights.config.hidden_size
-            files = sentence_transformers.files_of_task(task, size)
+        if weights.vectors is not None:
+            dense, hidden = weights.params.get("dense", {}), weights.config.hidden_size
+            files = sentence_transformers.write_modules(
+                weights.vectors, dense, hidden, new
+            )
             for name, value in files.items():
-                (new / name).parent.mkdir(exist_ok=True)
                 _write_json(new / name, value)
         if weights.learned:
             base, model = config["init_from"], config["model"]

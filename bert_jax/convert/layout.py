@@ -11,6 +11,7 @@ import numpy as np
 from flax.traverse_util import unflatten_dict
 
 from bert_jax.convert.parameters import Array, Parameter, parameter_shapes
+from bert_jax.convert.sentence_transformers import TextVectors
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
@@ -37,6 +38,9 @@ class Weights:
     labels: tuple[str, ...] = ()  # names of a classifier's outputs
     problem_type: str | None = None
     left_over: tuple[str, ...] = ()  # names in the file that no part here uses
+    # How it makes vectors of texts, if that is specified. `dense` in `params` has the
+    # linear layers.
+    vectors: TextVectors | None = None
     # Other models that the run has trained, by name (`Family.models`).
     others: Mapping[str, "Weights"] = dataclasses.field(default_factory=dict)
     # With LoRA the parameters that have learned, which `params` has merged: adapters
@@ -49,7 +53,7 @@ class Weights:
     @property
     def heads(self) -> tuple[str, ...]:
         """The heads in the parameters."""
-        heads = tuple(k for k in self.params if k not in ("bert", "bilstm"))
+        heads = tuple(k for k in self.params if k not in ("bert", "bilstm", "dense"))
         return (*FAMILIES[self.config.architecture].bare_heads, *heads)
 
     def without(self, parts: Collection[str], why: str) -> "Weights":

@@ -1,69 +1,85 @@
-"""Sentence vectors as a folder of sentence-transformers defines them.
+"""Vectors of texts as a folder of sentence-transformers defines them.
 
 Its modules.json names the steps after the encoder: pooling, then perhaps linear layers
 and a normalization.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
-from tokenizers import Tokenizer, normalizers
+import numpy as np
+from safetensors.numpy import save_file
 
-from bert_jax.convert.tensors import Tensors
+from bert_jax.convert.tensors import WEIGHTS, Tensors
 from bert_jax.errors import UserError
-from bert_jax.models.layers import pool_tokens
 from bert_jax.runtime import untrusted
 
 MODULES = "modules.json"
-# The pooling modes of older files, in the order in which several are concatenated.
-_POOLINGS = {
+DENSE = "dense"  # name of the linear layers among the parameters
+# Fields of `config.task` that a folder's modules decide.
+FIELDS = ("pooling", "dense", "normalized", "max_seq_length", "prompt")
+_OWN = "config_sentence_transformers.json"
+# Their pooling modes and ours. Their mean includes all tokens.
+_POOLINGS = {"cls": "cls", "max": "max", "mean": "mean_all"}
+# The modes in older files, in the order in which several are concatenated.
+_OLD_POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
 }
-_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "torch.nn.modules.linear.Identity": lambda x: x,
-    "torch.nn.modules.activation.Tanh": jnp.tanh,
-    "torch.nn.modules.activation.ReLU": jax.nn.relu,
-    "torch.nn.modules.activation.GELU": lambda x: jax.nn.gelu(x, approximate=False),
+_TORCH = "torch.nn.modules."
+_ACTIVATIONS = {
+    f"{_TORCH}linear.Identity": "identity",
+    f"{_TORCH}activation.Tanh": "tanh",
+    f"{_TORCH}activation.ReLU": "relu",
+    f"{_TORCH}activation.GELU": "gelu",
 }
 
-Vectors = Float[Array, "batch size"]
 
+class TextVectors(NamedTuple):
+    """How a text becomes a vector: fields of `config.task`, and named prompts."""
 
-class Pipeline(NamedTuple):
-    """The steps from texts and their tokens' vectors to text vectors."""
-
-    poolings: tuple[str, ...]
-    steps: tuple[Callable[[Vectors], Vectors], ...]  # after pooling
+    pooling: str
+    dense: tuple[str, ...]
+    normalized: bool
     max_seq_length: int
-    lowercase: bool
-    prompt: str  # before each text
+    prompt: str = ""  # before each text
+    prompts: Mapping[str, str] = {}  # others, by name
+    pools_prompt: bool = True
 
-    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Copies a tokenizer, to cut texts to `max_seq_length` tokens."""
-        copy = Tokenizer.from_str(tokenizer.to_str())
-        copy.enable_truncation(self.max_seq_length)
-        if self.lowercase:
-            others = [] if copy.normalizer is None else [copy.normalizer]
-            copy.normalizer = normalizers.Sequence([normalizers.Lowercase(), *others])
-        return copy
+    def task_fields(self) -> dict[str, Any]:
+        """Returns the values of these fields of a config, by `task.NAME`."""
+        return {f"task.{name}": getattr(self, name) for name in FIELDS}
 
-    def vectors(
-        self,
-        hidden: Float[Array, "batch length hidden"],
-        mask: Int[Array, "batch length"],
-    ) -> Vectors:
-        """Computes each text's vector from its tokens' vectors."""
-        pooled = [pool_tokens(hidden, mask, mode) for mode in self.poolings]
-        vectors = jnp.concatenate(pooled, axis=-1)
-        for step in self.steps:
-            vectors = step(vectors)
-        return vectors
+    def before_text(self, prompt: str | None) -> str:
+        """Returns the text of a prompt.
+
+        Args:
+          prompt: The text, or the name of one. None means the default.
+
+        Raises:
+          UserError: The pooling leaves it out, which is not supported.
+        """
+        text = self.prompt if prompt is None else self.prompts.get(prompt, prompt)
+        if text and not self.pools_prompt:
+            raise UserError(
+                f"prompt={prompt!r}: the model's pooling leaves prompts out, which is "
+                "not supported"
+            )
+        return text
+
+
+def of_task(task: Mapping[str, Any]) -> TextVectors:
+    """Returns how a run of text vectors computes them.
+
+    Args:
+      task: The run's `config.task`.
+    """
+    dense, length = tuple(task["dense"]), task["max_seq_length"]
+    return TextVectors(
+        task["pooling"], dense, task["normalized"], length, task["prompt"]
+    )
 
 
 def encoder_folder(folder: Path) -> Path:
@@ -73,78 +89,152 @@ def encoder_folder(folder: Path) -> Path:
     return folder / _modules(folder)[0][1]
 
 
-def read_modules(folder: Path, positions: int) -> Pipeline | None:
-    """Reads the steps of a folder's modules. Returns None if it has no modules.json.
+def read_modules(encoder: Path, positions: int) -> TextVectors | None:
+    """Reads the steps after an encoder. Returns None if there are none.
 
     Args:
+      encoder: Folder of the encoder's weights.
       positions: Maximum number of tokens that the model takes.
 
     Raises:
       UserError: A module is not supported, or damaged.
     """
-    if not (folder / MODULES).exists():
+    folder = _home(encoder)
+    if folder is None:
         return None
-    (_, encoder), *modules = _modules(folder)
+    own = untrusted.read_optional(folder / _OWN)
+    if own.get("model_type") == "CrossEncoder":
+        return None
+    _, *modules = _modules(folder)
     if not modules or modules[0][0] != "Pooling":
         raise _unsupported(folder, "has no Pooling after the Transformer")
-    poolings, all_of_it = _poolings(folder / modules[0][1])
-    own = untrusted.read_optional(folder / "config_sentence_transformers.json")
-    default = own.get("default_prompt_name")
-    prompt = (own.get("prompts") or {}).get(default) or ""
-    if prompt and not all_of_it:
+    kinds = [kind for kind, _ in modules[1:]]
+    normalized = kinds[-1:] == ["Normalize"]
+    dense = modules[1 : len(modules) - normalized]
+    for kind, path in dense:
+        if kind != "Dense":
+            raise _unsupported(folder / path, f"is a {kind} before the end")
+    pooling, pools_prompt = _pooling(folder / modules[0][1])
+    prompts = own.get("prompts") or {}
+    prompt = prompts.get(own.get("default_prompt_name")) or ""
+    if prompt and not pools_prompt:
         raise _unsupported(folder, "leaves its prompt out of the pooling")
-    length, lowercase = _limits(folder / encoder, positions)
-    steps = tuple(_step(folder / path, kind) for kind, path in modules[1:])
-    return Pipeline(poolings, steps, length, lowercase, prompt)
+    layers = tuple(_layer(folder / path) for _, path in dense)
+    length = _max_seq_length(encoder, positions)
+    return TextVectors(
+        pooling, layers, normalized, length, prompt, prompts, pools_prompt
+    )
 
 
-def of_task(task: Mapping[str, Any]) -> Pipeline:
-    """Returns the steps of a run of text vectors.
+def read_dense(encoder: Path) -> dict[str, Any]:
+    """Reads the linear layers that `read_modules` has found, as parameters of
+    `models.heads.VectorLayers`."""
+    folder = _home(encoder)
+    paths = [] if folder is None else _modules(folder)
+    dense = [folder / path for kind, path in paths if folder and kind == "Dense"]
+    params = {}
+    for index, path in enumerate(dense):
+        tensors = Tensors.of_folder(path)
+        kernel = tensors.read("linear.weight").T
+        has_bias = "linear.bias" in tensors.shapes
+        bias = tensors.read("linear.bias") if has_bias else np.zeros(kernel.shape[1:])
+        params[f"linear_{index}"] = {"kernel": kernel, "bias": bias.astype(np.float32)}
+    return params
 
-    Args:
-      task: The run's `config.task`.
-    """
-    steps = (_normalized,) if task["normalized"] else ()
-    return Pipeline((task["pooling"],), steps, task["max_seq_length"], False, "")
 
-
-def files_of_task(task: Mapping[str, Any], size: int) -> dict[str, Any]:
-    """Returns the contents of the JSON files that make an export of a run of text
-    vectors a folder of sentence-transformers, by path.
-
-    Args:
-      size: Size of a vector.
-
-    Raises:
-      UserError: sentence-transformers has no such pooling.
-    """
-    mode = {"mean_all": "mean", "cls": "cls"}.get(task["pooling"])
-    if mode is None:
+def check_export(vectors: TextVectors) -> None:
+    """Raises UserError if sentence-transformers has no such pooling."""
+    if not {*vectors.pooling.split("+")} <= {*_POOLINGS.values()}:
         raise UserError(
-            f"config.task.pooling={task['pooling']}: sentence-transformers pools all "
+            f"config.task.pooling={vectors.pooling}: sentence-transformers pools all "
             "tokens or [CLS], so it cannot be exported; ask it with --mode=predict"
         )
-    kinds = ["Transformer", "Pooling", *["Normalize"] * task["normalized"]]
+
+
+def module_files(
+    vectors: TextVectors, dense: Mapping[str, Any], hidden: int
+) -> dict[str, Any]:
+    """Returns the files that make an export a folder of sentence-transformers: their
+    content, JSON or the tensors of safetensors, by path.
+
+    Args:
+      dense: Parameters of the linear layers.
+      hidden: Size of the encoder's vectors.
+    """
+    modes = [vectors.pooling] if "+" not in vectors.pooling else []
+    modes = modes or vectors.pooling.split("+")
+    kinds = ["Transformer", "Pooling", *["Dense"] * len(vectors.dense)]
+    kinds += ["Normalize"] * vectors.normalized
+    paths = [f"{index}_{kind}" if index else "" for index, kind in enumerate(kinds)]
     modules = [
         {
             "idx": index,
             "name": str(index),
-            "path": f"{index}_{kind}" if index else "",
+            "path": path,
             "type": f"sentence_transformers.models.{kind}",
         }
-        for index, kind in enumerate(kinds)
+        for index, (kind, path) in enumerate(zip(kinds, paths, strict=True))
     ]
-    pooling = {name: mode == own for name, own in _POOLINGS.items()}
-    files: dict[str, Any] = {f"{each['path']}/config.json": {} for each in modules[2:]}
+    pooling = {old: _POOLINGS[new] in modes for old, new in _OLD_POOLINGS.items()}
+    files: dict[str, Any] = {f"{path}/config.json": {} for path in paths[2:]}
+    size = hidden * len(modes)
+    for index, (path, layer) in enumerate(zip(paths[2:], vectors.dense, strict=False)):
+        width, _, activation = layer.partition(":")
+        theirs = {ours: name for name, ours in _ACTIVATIONS.items()}
+        files[f"{path}/config.json"] = {
+            "in_features": size,
+            "out_features": int(width),
+            "bias": True,
+            "activation_function": theirs[activation],
+        }
+        own, size = dense[f"linear_{index}"], int(width)
+        files[f"{path}/{WEIGHTS}"] = {
+            "linear.weight": np.ascontiguousarray(np.asarray(own["kernel"]).T),
+            "linear.bias": np.asarray(own["bias"]),
+        }
+    default = {"default": vectors.prompt} if vectors.prompt else {}
+    prompts = {**vectors.prompts, **default}
+    named = [name for name, text in prompts.items() if text == vectors.prompt != ""]
     return files | {
         MODULES: modules,
-        "1_Pooling/config.json": {"word_embedding_dimension": size, **pooling},
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": hidden,
+            **pooling,
+            "include_prompt": vectors.pools_prompt,
+        },
         "sentence_bert_config.json": {
-            "max_seq_length": task["max_seq_length"],
+            "max_seq_length": vectors.max_seq_length,
             "do_lower_case": False,
         },
-        "config_sentence_transformers.json": {"similarity_fn_name": "cosine"},
+        _OWN: {
+            "similarity_fn_name": "cosine",
+            "prompts": prompts,
+            "default_prompt_name": next(iter(named), None),
+        },
     }
+
+
+def write_modules(
+    vectors: TextVectors, dense: Mapping[str, Any], hidden: int, folder: Path
+) -> dict[str, Any]:
+    """Writes the tensors of `module_files` into a folder of an export. Returns the
+    other files, which are JSON."""
+    files = module_files(vectors, dense, hidden)
+    for name in files:
+        (folder / name).parent.mkdir(exist_ok=True)
+    for name in [name for name in files if name.endswith(WEIGHTS)]:
+        save_file(files.pop(name), folder / name, metadata={"format": "pt"})
+    return files
+
+
+def _home(encoder: Path) -> Path | None:
+    """Returns the folder of the modules.json that names an encoder, or None."""
+    if (encoder / MODULES).exists():
+        return encoder
+    outer = encoder.absolute().parent
+    if (outer / MODULES).exists() and _modules(outer)[0][1] == encoder.name:
+        return outer
+    return None
 
 
 def _modules(folder: Path) -> list[tuple[str, str]]:
@@ -163,7 +253,7 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
     return modules
 
 
-def _poolings(folder: Path) -> tuple[tuple[str, ...], bool]:
+def _pooling(folder: Path) -> tuple[str, bool]:
     """Returns the modes, and whether prompts are pooled as well."""
     fields = untrusted.read_object(folder / "config.json")
     modes = fields.get("pooling_mode")
@@ -171,52 +261,35 @@ def _poolings(folder: Path) -> tuple[tuple[str, ...], bool]:
         own = sorted(
             n for n, x in fields.items() if x and n.startswith("pooling_mode_")
         )
-        modes = [_POOLINGS.get(name, name) for name in own]
+        modes = [_OLD_POOLINGS.get(name, name) for name in own]
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
-    if not {*modes} <= {*_POOLINGS.values()}:
+    if not {*modes} <= {*_POOLINGS}:
         raise _unsupported(folder, f"pools by {modes!r:.80}")
-    # Their mean includes all tokens.
-    modes = ["mean_all" if mode == "mean" else mode for mode in modes]
-    return tuple(modes), fields.get("include_prompt", True)
+    joined = "+".join(_POOLINGS[mode] for mode in modes)
+    return joined, fields.get("include_prompt", True)
 
 
-def _limits(folder: Path, positions: int) -> tuple[int, bool]:
-    """Returns the maximum tokens of a text, and whether texts are lowercased."""
+def _max_seq_length(folder: Path, positions: int) -> int:
     paths = sorted(folder.glob("sentence_*_config.json"))
     fields = untrusted.read_object(paths[0]) if paths else {}
     length = fields.get("max_seq_length")
     if length is None:
         tokenizer = untrusted.read_optional(folder / "tokenizer_config.json")
         length = tokenizer.get("model_max_length")
-    return int(min(length or positions, positions)), bool(fields.get("do_lower_case"))
+    return int(min(length or positions, positions))
 
 
-def _step(folder: Path, kind: str) -> Callable[[Vectors], Vectors]:
+def _layer(folder: Path) -> str:
+    """Returns a linear layer as `config.task.dense` has it."""
     fields = untrusted.read_optional(folder / "config.json")
     for name in ("module_input_name", "module_output_name"):
         if fields.get(name) not in (None, "sentence_embedding"):
             raise _unsupported(folder, f"has {name}={fields[name]!r:.80}")
-    if kind == "Dense":
-        return _dense(folder, fields)
-    if kind != "Normalize":
-        raise _unsupported(folder, f"is a {kind}")
-    return _normalized
-
-
-def _normalized(vectors: Vectors) -> Vectors:
-    lengths = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / jnp.maximum(lengths, 1e-12)
-
-
-def _dense(folder: Path, fields: Mapping[str, Any]) -> Callable[[Vectors], Vectors]:
-    act = fields.get("activation_function", "torch.nn.modules.activation.Tanh")
+    act = fields.get("activation_function", f"{_TORCH}activation.Tanh")
     if act not in _ACTIVATIONS or fields.get("use_residual"):
         raise _unsupported(folder, f"has activation_function={act!r:.80}")
-    tensors = Tensors.of_folder(folder)
-    weight = jnp.asarray(tensors.read("linear.weight"))
-    has_bias = fields.get("bias", True)
-    bias = jnp.asarray(tensors.read("linear.bias")) if has_bias else 0.0
-    return lambda vectors: _ACTIVATIONS[act](vectors @ weight.T + bias)
+    size, _ = Tensors.of_folder(folder).shapes.get("linear.weight", (0, 0))
+    return f"{size}:{_ACTIVATIONS[act]}"
 
 
 def _unsupported(folder: Path, why: str) -> UserError:

@@ -34,6 +34,7 @@ from bert_jax.convert import (
     tensors,
 )
 from bert_jax.convert.layout import Layout, Weights
+from bert_jax.convert.sentence_transformers import TextVectors
 from bert_jax.convert.tensors import Entry, Tensors
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family, family_by_name
@@ -110,6 +111,20 @@ class Source:
         """Returns the config of the run that wrote the weights, or None if unknown."""
         return None
 
+    def text_vectors(self) -> TextVectors | None:
+        """Returns how a text becomes a vector, if the weights specify it.
+
+        Raises:
+          UserError: sentence-transformers specifies it in a way that is not supported.
+        """
+        task = (self.recorded() or {}).get("task", {})
+        is_of_vectors = task.get("name") == "embeddings"
+        return sentence_transformers.of_task(task) if is_of_vectors else None
+
+    def dense(self) -> dict[str, Any]:
+        """Returns the parameters of `text_vectors`' linear layers that `read` lacks."""
+        return {}
+
     def read(self, name: str = "") -> Weights:
         """Reads the weights, as float32 NumPy arrays.
 
@@ -147,6 +162,9 @@ class Source:
         """Reads the first parameters of a run. See `training.setup.init_weights`."""
         given = task.config.init_from
         weights, words = self.read(name), tuple(task.config.tokenizer.add)
+        if "dense" in task.config.task and (dense := self.dense()):
+            params = {**weights.params, sentence_transformers.DENSE: dense}
+            weights = dataclasses.replace(weights, params=params)
         saved = self.tokenizer(weights.config)
         merge.check_tokenizer(task.tokenizer, saved, given, words)
         if words and saved is not None:
@@ -170,6 +188,9 @@ class Source:
         provenance = copy.deepcopy(dict(weights.provenance))
         if "crf" in weights.params:  # which `transformers` does not have
             provenance["config"]["task"]["crf"] = False
+        if (vectors := self.text_vectors()) is not None:
+            params = {sentence_transformers.DENSE: self.dense(), **weights.params}
+            weights = dataclasses.replace(weights, params=params, vectors=vectors)
         export.export_folder(weights, tokenizer, folder, provenance)
 
     def refusal(self) -> UserError:
@@ -234,6 +255,13 @@ class HuggingFace(Source):
         if config and labels and len(named) == len(labels):
             config["task"]["labels"] = list(named)  # they may have better names now
         return config
+
+    def text_vectors(self) -> TextVectors | None:
+        positions = self.config().max_position_embeddings
+        return sentence_transformers.read_modules(self._path.parent, positions)
+
+    def dense(self) -> dict[str, Any]:
+        return sentence_transformers.read_dense(self._path.parent)
 
     def read(self, name: str = "") -> Weights:
         saved, fields, labels = self._saved, self._fields, self.labels()
@@ -405,7 +433,7 @@ class Run(Source):
         """Returns a model without custom heads, which the layout does not have."""
         layout = self.family.layout
         parts = itertools.chain(*layout.architectures.values(), *layout.ours.values())
-        known = {"bert", "bilstm", "crf"}
+        known = {"bert", "bilstm", "crf", sentence_transformers.DENSE}
         user_heads = params.keys() - {*parts} - known
         params = {k: v for k, v in params.items() if k not in user_heads}
         architecture = layout.name_of(params.keys() - known, config.causal)

@@ -173,6 +173,30 @@ class BertForPreTraining(nn.Module):
         return jnp.asarray(self.masked_lm(hidden, embedding, training))
 
 
+VECTOR_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "identity": lambda x: x,
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
+    "gelu": ACTIVATION_FUNCTIONS["gelu"],
+}
+
+
+class VectorLayers(nn.Module):
+    """Linear layers after the pooling of text vectors, in float32."""
+
+    config: BertConfig
+    layers: tuple[str, ...]  # each SIZE:ACTIVATION
+
+    @nn.compact
+    def __call__(self, vectors: Float[Array, "batch inputs"]) -> Float[Array, "..."]:
+        for index, layer in enumerate(self.layers):
+            size, _, activation = layer.partition(":")
+            name, axes = f"linear_{index}", ("embed", "pooled")
+            dense = Dense(self.config, (int(size),), axes, logits=True, name=name)
+            vectors = VECTOR_ACTIVATIONS[activation](dense(vectors))
+        return vectors
+
+
 def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int = 3) -> dict:
     """Returns initial parameters of a model with a `config`, boxed with logical axes.
 

@@ -249,13 +249,16 @@ def pool_tokens(
     hidden: Float[Array, "batch length hidden"],
     mask: Int[Array, "batch length"],
     pooling: str,
-) -> Float[Array, "batch hidden"]:
+) -> Float[Array, "batch size"]:
     """Computes each text's vector in float32. It is 0 for a text without tokens.
 
     Args:
       pooling: One of mean_all and max (over all tokens), mean (over all but the first
-        and the last, [CLS] and [SEP]), and cls.
+        and the last, [CLS] and [SEP]), and cls. Several, joined by +, are concatenated.
     """
+    if "+" in pooling:
+        each = [pool_tokens(hidden, mask, one) for one in pooling.split("+")]
+        return jnp.concatenate(each, axis=-1)
     hidden, counts = hidden.astype(jnp.float32), mask.sum(axis=1, keepdims=True)
     positions = jnp.arange(mask.shape[1])
     if pooling == "cls":

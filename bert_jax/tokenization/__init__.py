@@ -124,6 +124,13 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
             # The stubs of `tokenizers` leave this field out.
             tokenizer.model.max_input_chars_per_word = characters  # type: ignore[attr-defined]
     _set_normalizer(tokenizer, fields)
+    # sentence-transformers may lower the case of a cased model's texts.
+    vectors = untrusted.read_optional(folder / "sentence_bert_config.json")
+    if vectors.get("do_lower_case") and not normalizer_settings(tokenizer).get(
+        "lowercase"
+    ):
+        others = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *others])
     return tokenizer
 
 

@@ -7,7 +7,7 @@ specifies whether the command line may have another value (bert_jax/config/field
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +17,7 @@ from bert_jax import family
 from bert_jax.config import configuration, fields
 from bert_jax.config.command_line import CommandLine
 from bert_jax.config.field import PLAIN
-from bert_jax.convert import weights
+from bert_jax.convert import sentence_transformers, weights
 from bert_jax.errors import UserError
 from bert_jax.models.config import KERNELS
 from bert_jax.runtime import hub, storage
@@ -75,6 +75,8 @@ def config_of(
     values = decided = dict(fields.iter_fields(config))
     if not asked_run:
         decided = _decided(folder, config, is_inference) if config.init_from else {}
+    chosen = _chosen_vectors(config, decided)
+    decided = {n: x for n, x in decided.items() if n not in chosen}
     config.update_from_flattened_dict({n: x for n, x in decided.items() if n in values})
     if not is_inference and workdir.has_config(folder):
         decided = {}  # `workdir.check_run` refuses differences on resuming
@@ -147,6 +149,8 @@ def _of_weights_alone(overrides: Sequence[str]) -> ConfigDict:
     if saved is None:
         return _released(here.init_from, source)
     config = configuration.complete_config(saved, here.init_from)
+    if _is_of_vectors(config):
+        config.update_from_flattened_dict(_vector_fields(source))
     config.init_from, config.init_layers = here.init_from, ()
     config.mesh, config.model.lora_rank = here.mesh, 0  # merged
     config.model.dtype, config.model.epilogue = here.model.dtype, here.model.epilogue
@@ -162,6 +166,8 @@ def _released(path: str, source: weights.Source) -> ConfigDict:
     sizes. Texts may be as long as the model allows."""
     positions, heads = source.config().max_position_embeddings, source.heads()
     name = next((TASKS[head] for head in heads if head in TASKS), "pretraining")
+    vectors = {} if name in TASKS.values() else _vector_fields(source)
+    name = "embeddings" if vectors else name
     config = configuration.with_defaults(name, source.family.name)
     config.init_from = path
     config.update_from_flattened_dict(source.shape())
@@ -180,6 +186,7 @@ def _released(path: str, source: weights.Source) -> ConfigDict:
             task.doc_stride = min(task.doc_stride, positions // 4)
         case _:
             task.max_seq_length = positions
+    config.update_from_flattened_dict(vectors)
     if name == "text":
         one = "regression" if len(labels) == 1 else task.kind
         task.kind = source.kind() or one
@@ -199,7 +206,9 @@ def _decided(folder: Path, config: ConfigDict, is_inference: bool) -> dict[str, 
     if not is_inference and workdir.has_config(folder):  # the weights may be gone
         run = workdir.recorded_config(folder, code=False)
         _check_family(config, family.family_of(run))
-        return fields.decided_values(run)
+        vectors = sentence_transformers.FIELDS if _is_of_vectors(run) else ()
+        recorded = {f"task.{name}": run.task[name] for name in vectors}
+        return fields.decided_values(run) | recorded
     storage.check_path("--config.init_from", config.init_from)
     source = weights.find_source(config.init_from)
     _check_family(config, source.family)
@@ -208,6 +217,8 @@ def _decided(folder: Path, config: ConfigDict, is_inference: bool) -> dict[str, 
         sizes["model.num_hidden_layers"] = len(config.init_layers)
     if not is_inference and config.tokenizer.add:
         sizes["model.vocab_size"] += len(config.tokenizer.add)
+    if _is_of_vectors(config):
+        sizes |= _vector_fields(source)
     if saved is None:
         kind = source.kind() if is_inference and "kind" in config.task else None
         return sizes | ({"task.kind": kind} if kind else {})
@@ -218,6 +229,36 @@ def _decided(folder: Path, config: ConfigDict, is_inference: bool) -> dict[str, 
     if task["task.name"] != config.task.name:
         return sizes
     return sizes | {n: x for n, x in task.items() if not known.get(n, PLAIN).path}
+
+
+def _is_of_vectors(config: ConfigDict) -> bool:
+    return bool(config.task.name == "embeddings")
+
+
+def _vector_fields(source: weights.Source) -> dict[str, Any]:
+    """Returns the fields of the task of text vectors that weights decide, by
+    `task.NAME`.
+
+    Raises:
+      UserError: They specify vectors in a way that is not supported.
+    """
+    vectors = source.text_vectors()
+    return {} if vectors is None else vectors.task_fields()
+
+
+def _chosen_vectors(config: ConfigDict, decided: Mapping[str, Any]) -> list[str]:
+    """Returns the names of `_vector_fields` for which the config has another value than
+    the default, which then holds, and prints where vectors differ from the weights'."""
+    if not _is_of_vectors(config):
+        return []
+    known, chosen = fields.fields_of(config), []
+    for field in sentence_transformers.FIELDS:
+        name, value = f"task.{field}", config.task[field]
+        if name in decided and value not in (known[name].default, decided[name]):
+            owner = config.init_from
+            log.info("config.%s=%r, but %s has %r", name, value, owner, decided[name])
+            chosen.append(name)
+    return chosen
 
 
 def _check_family(config: ConfigDict, there: family.Family) -> None:

@@ -261,7 +261,7 @@ def test_folder_without_a_pooler(make_folder):
     case = "BertForSequenceClassification-three_heads"
     classifier = pretrained.load(make_folder(case, change=change))
     assert classifier.heads == ()
-    with pytest.raises(UserError, match="needs: .*sequence_classification"):
+    with pytest.raises(UserError, match=r"needs: .*sequence_classification"):
         classifier.predict(["a b"])
 
 

@@ -1,5 +1,6 @@
 """Vectors of a sentence-transformers folder, against its arithmetic in NumPy."""
 
+import dataclasses
 import json
 
 import jax
@@ -12,11 +13,13 @@ import bert_jax
 from bert_jax import tokenization
 from bert_jax.convert import export, weights
 from bert_jax.convert.layout import Weights
+from bert_jax.convert.sentence_transformers import TextVectors
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.heads import init_model
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from bert_jax.tokenization.wordpiece import WORDPIECE
+from bert_jax.training import run_config
 
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""
@@ -92,12 +95,22 @@ def assert_close(found, expected):
     np.testing.assert_allclose(found, expected, atol=1e-5 * abs(expected).max(), rtol=0)
 
 
+def assert_close_everywhere(folder, expected):
+    """Compares the vectors of `sentences` and `predict`, of a folder and its export."""
+    out = folder.parent / "out"
+    weights.find_source(folder).export(out)
+    for path in (folder, out):
+        model = bert_jax.load(path)
+        assert_close(model.sentences(TEXTS), expected)
+        rows = model.predict(TEXTS)
+        assert_close(np.float32([row["vector"] for row in rows]), expected)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_pooling_is_that_of_the_library(make, mode):
     flags = {f"pooling_mode_{name}": name == mode for name in MODES}
     folder, hidden = make([("Pooling", {"word_embedding_dimension": HIDDEN, **flags})])
-    found = bert_jax.load(folder).sentences(TEXTS)
-    assert_close(found, [MODES[mode](hidden(text)) for text in TEXTS])
+    assert_close_everywhere(folder, [MODES[mode](hidden(text)) for text in TEXTS])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -114,7 +127,7 @@ def test_poolings_are_joined_in_one_order(make):
     folder, hidden = make([("Pooling", fields)])
     states = [hidden(text) for text in TEXTS]
     expected = [np.concatenate([h[0], h.mean(0)]) for h in states]
-    assert_close(bert_jax.load(folder).sentences(TEXTS), expected)
+    assert_close_everywhere(folder, expected)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +156,9 @@ def test_dense_layer(make, act, function, bias):
     add = tensors.get("linear.bias", 0)
     expected = [function(weight @ hidden(text)[0] + add) for text in TEXTS]
     expected = [x / np.linalg.norm(x) for x in expected]
-    assert_close(bert_jax.load(folder).sentences(TEXTS), expected)
+    assert_close_everywhere(folder, expected)
+    found = bert_jax.load(folder).sentences(TEXTS, size=3)
+    assert_close(found, [x[:3] / np.linalg.norm(x[:3]) for x in expected])
 
 
 MEAN = [("Pooling", {"pooling_mode_mean_tokens": True})]
@@ -159,7 +174,7 @@ MEAN = [("Pooling", {"pooling_mode_mean_tokens": True})]
 def test_long_texts_are_cut_where_the_folder_says(make, files):
     folder, hidden = make(MEAN, **files)
     expected = [hidden(text, 9).mean(0) for text in TEXTS]
-    assert_close(bert_jax.load(folder).sentences(TEXTS), expected)
+    assert_close_everywhere(folder, expected)
     assert abs(hidden(TEXT, 9).mean(0) - hidden(TEXT).mean(0)).max() > 0.01
 
 
@@ -172,7 +187,24 @@ def test_texts_are_lowercased_and_prompted_where_the_folder_says(make):
         config_sentence_transformers=prompts,
     )
     expected = [hidden("the dog: " + text.lower()).mean(0) for text in TEXTS]
-    assert_close(bert_jax.load(folder).sentences(TEXTS), expected)
+    assert_close_everywhere(folder, expected)
+    for prompt, text in (("query", "the dog: "), ("home ", "home "), ("", "")):
+        found = bert_jax.load(folder).sentences(TEXTS, prompt=prompt)
+        assert_close(found, [hidden(text + x.lower()).mean(0) for x in TEXTS])
+
+
+def test_training_takes_the_modules_of_the_folder(make):
+    folder, _ = make([("Pooling", {"pooling_mode": "cls"})], family="Bert")
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
+    for fields, expected in (
+        ({}, ("cls", False, 9)),
+        ({"task.pooling": "max", "task.max_seq_length": 7}, ("max", False, 7)),
+    ):
+        fields = {"init_from": str(folder), **fields}
+        given = bert_jax.make_config("finetune/embeddings", fields)
+        none = folder.parent / "none"
+        task = run_config.config_of(none, given, [], is_inference=False).task
+        assert (task.pooling, task.normalized, task.max_seq_length) == expected
 
 
 def test_encoder_of_older_versions_is_in_a_folder_inside(make):
@@ -221,21 +253,17 @@ def test_export_of_text_vectors_has_its_modules(tmp_path):
     states = np.asarray(outputs["hidden_states"][-1], np.float64)
     states = [row[own.astype(bool)] for row, own in zip(states, mask, strict=True)]
     means = [row.mean(axis=0) for row in states]
-    task = {"name": "embeddings", "max_seq_length": 12}
-    about = {"config": {"task": task}}
     for pooling, expected in {
         "mean_all": [mean / np.linalg.norm(mean) for mean in means],
         "cls": [row[0] for row in states],
     }.items():
-        task |= {"pooling": pooling, "normalized": pooling == "mean_all"}
+        vectors = TextVectors(pooling, (), pooling == "mean_all", 12)
         folder = tmp_path / pooling
-        export.export_folder(model, ours, folder, about)
-        (folder / "config.json").write_text(
-            (folder / "config.json").read_text().replace('"bert_jax"', '"of_no_run"')
-        )
+        given = dataclasses.replace(model, vectors=vectors)
+        export.export_folder(given, ours, folder, {})
         found = bert_jax.load(folder).sentences(TEXTS)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    task["pooling"] = "mean"
+    given = dataclasses.replace(model, vectors=vectors._replace(pooling="mean"))
     with pytest.raises(UserError, match="pools all tokens or"):
-        export.export_folder(model, ours, tmp_path / "other", about)
+        export.export_folder(given, ours, tmp_path / "other", {})
     assert not (tmp_path / "other").exists()

@@ -4,15 +4,17 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
+from bert_jax.models.heads import VectorLayers
 from bert_jax.models.layers import pool_tokens
 from bert_jax.runtime.storage import Path, storage_path
 from bert_jax.scores import classification, retrieval
@@ -51,11 +53,16 @@ class Embeddings(Finetuning):
         super().__init__(config, tokenizer)
         self._kinds: dict[str, str] = {}
         self._judged: tuple[int, list[dict[int, float]]] = (0, [])
-        task, size = config.task, self.model_config.hidden_size
+        task = config.task
+        self._dense = VectorLayers(self.model_config, tuple(task.dense))
+        hidden = self.model_config.hidden_size * (1 + task.pooling.count("+"))
+        # The size of the encoder's part and of the whole vector
+        self._pooled = hidden
+        size = int(task.dense[-1].partition(":")[0]) if task.dense else hidden
         if any(not 0 < size_ <= size for size_ in task.dimensions):
             raise UserError(
                 f"config.task.dimensions={tuple(task.dimensions)}: each must be from 1 "
-                f"to config.model.hidden_size={size}"
+                f"to the size of a vector, {size}"
             )
 
     @property
@@ -106,7 +113,12 @@ class Embeddings(Finetuning):
         """
         most = max((len(row["texts"]) for row in examples), default=0)
         most = 2 if split == "train" and most == 1 else most
-        texts = [text for row in examples for text in row["texts"]]
+        default = self.config.task.prompt
+        texts = [
+            row.get("prompt", default) + text
+            for row in examples
+            for text in row["texts"]
+        ]
         encodings = self.tokenize_texts(texts, offsets=False)
         features = []
         for index, row in enumerate(examples):
@@ -126,12 +138,23 @@ class Embeddings(Finetuning):
         texts = 3 if self._kinds.get("train") == "triplets" else 2
         return (texts, self.config.task.max_seq_length)
 
+    def init_params(self, key: Key[Array, ""]) -> dict:
+        params = super().init_params(key)
+        if self.config.task.dense:
+            shape = jnp.zeros((1, self._pooled))
+            params["dense"] = self._dense.init(jax.random.fold_in(key, 1), shape)[
+                "params"
+            ]
+        return params
+
     def vectors(self, params: Any, batch: Arrays, key: DropoutKey) -> Arrays:
         """Returns `vectors` [batch, texts, size], float32, not yet normalized."""
         states = self.apply(params, batch, key)["hidden_states"][-1]
         *rows, length = batch["input_mask"].shape
         mask = batch["input_mask"].reshape(-1, length)
         pooled = pool_tokens(states, mask, self.config.task.pooling)
+        if self.config.task.dense:
+            pooled = self._dense.apply({"params": params["dense"]}, pooled)
         return {"vectors": pooled.reshape(*rows, -1)}
 
     def batch_loss(self, vectors: Arrays, batch: Arrays) -> Scalars:
@@ -189,12 +212,14 @@ class Embeddings(Finetuning):
         """
         if split == RETRIEVAL:
             number, judgements = self._judged
-            vectors = _unit(np.concatenate(answers))
+            vectors = unit_vectors(np.concatenate(answers))
             similarities = vectors[number:] @ vectors[:number].T
             return retrieval.retrieval_scores(similarities, judgements)
         if not examples or len(examples[0]["texts"]) == 1:
             return {}
-        queries, partners = (_unit(np.stack([a[i] for a in answers])) for i in (0, 1))
+        queries, partners = (
+            unit_vectors(np.stack([a[i] for a in answers])) for i in (0, 1)
+        )
         if "score" in examples[0]:
             wanted = np.array([row["score"] for row in examples])
             cosines = np.sum(queries * partners, axis=1)
@@ -221,10 +246,13 @@ class Embeddings(Finetuning):
         """Returns `vector` of the text, and for a pair also `similarity`, a cosine."""
         found: dict[str, Any] = {"vector": answer[0].tolist()}
         if len(answer) > 1:
-            first, second = _unit(answer[:2])
+            first, second = unit_vectors(answer[:2])
             found["similarity"] = float(first @ second)
         return found
 
 
-def _unit(vectors: Float[np.ndarray, "texts size"]) -> Float[np.ndarray, "texts size"]:
+def unit_vectors(
+    vectors: Float[np.ndarray, "texts size"],
+) -> Float[np.ndarray, "texts size"]:
+    """Divides vectors by their lengths."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
