@@ -33,6 +33,7 @@ def outputs_of(model: Any, batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "logits": "masked_lm_logits" if masked else "logits",
         "prediction_logits": "masked_lm_logits",
         "sop_logits": "next_sentence_logits",
+        "seq_relationship_logits": "next_sentence_logits",
         "start_logits": "start_logits",
         "end_logits": "end_logits",
     }.items():
