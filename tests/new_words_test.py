@@ -1,9 +1,11 @@
 """Words added to a vocabulary (`tokenizer.add`): rows, answers, export, refusals."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
 from runs import run
 
 import bert_jax
@@ -21,30 +23,38 @@ def rows_of(params, path):
     return np.asarray(params)
 
 
-@pytest.mark.parametrize("how", ["mean", "random"])
-def test_add_rows_adds_one_row_a_word_to_each_table(plain, how):
+@pytest.mark.parametrize(("how", "spare"), [("mean", 0), ("random", 0), ("mean", 3)])
+def test_add_rows_adds_one_row_a_word_to_each_table(plain, how, spare):
     source = weights.find_source(plain)
-    params, saved = source.read().params, source.tokenizer()
+    saved, model = source.tokenizer(), source.read()
+    count = saved.get_vocab_size()
+    tables = (EMBEDDINGS, ("masked_lm", "bias"))
+    flat = flatten_dict(model.params)
+    flat |= {path: np.append(flat[path], flat[path][:spare], 0) for path in tables}
+    model = dataclasses.replace(
+        model,
+        params=unflatten_dict(flat),
+        config=dataclasses.replace(model.config, vocab_size=count + spare),
+    )
+    model = dataclasses.replace(model, others={"generator": model})
     config = configuration.with_defaults()
     config.tokenizer.added_rows = how
-    config.model.vocab_size = saved.get_vocab_size() + 2
-    grown = merge.add_rows(params, saved, WORDS, config)
-    for path in (EMBEDDINGS, ("masked_lm", "bias")):
-        before, after = rows_of(params, path), rows_of(grown, path)
-        np.testing.assert_array_equal(after[:-2], before)
-        for new, word in zip(after[-2:], WORDS, strict=True):
-            ids = saved.encode(word, add_special_tokens=False).ids
-            if how == "mean":
-                np.testing.assert_allclose(new, before[ids].mean(axis=0), rtol=1e-6)
-            else:
-                spread = np.std(new)
-                assert spread == pytest.approx(0.02, rel=0.5) or path[-1] == "bias"
-    assert rows_of(grown, ("bert", "pooler", "kernel")) is rows_of(
-        params, ("bert", "pooler", "kernel")
-    )
-    config.model.vocab_size += 1
-    with pytest.raises(UserError, match=r"has \d+ rows for \d+ tokens"):
-        merge.add_rows(params, saved, WORDS, config)
+    whole = merge.add_rows(model, saved, WORDS, config)
+    for grown in (whole.params, whole.others["generator"].params):
+        for path in tables:
+            before, after = rows_of(model.params, path), rows_of(grown, path)
+            assert len(after) == count + max(spare, 2)
+            np.testing.assert_array_equal(after[:count], before[:count])
+            np.testing.assert_array_equal(after[count + 2 :], before[count + 2 :])
+            for new, word in zip(after[count : count + 2], WORDS, strict=True):
+                ids = saved.encode(word, add_special_tokens=False).ids
+                if how == "mean":
+                    np.testing.assert_allclose(new, before[ids].mean(axis=0), rtol=1e-6)
+                else:
+                    spread = np.std(new)
+                    assert spread == pytest.approx(0.02, rel=0.5) or path[-1] == "bias"
+        path = ("bert", "pooler", "kernel")
+        assert rows_of(grown, path) is rows_of(model.params, path)
 
 
 @pytest.mark.slow

@@ -135,8 +135,11 @@ def _write_model(
     except SafetensorError as error:  # a full disk, known only by the text
         raise OSError(0, f"{WEIGHTS}: {first_line(error)}") from error
     fields = family.layout.config_fields(weights)
+    pad = weights.pad_token_id
     if tokenizer is not None:
-        fields["pad_token_id"] = tokenization.special_ids(tokenizer).pad
+        pad = tokenization.special_ids(tokenizer).pad
+    # Some models' default is beyond a small vocabulary.
+    fields["pad_token_id"] = fields.get("pad_token_id", 0) if pad is None else pad
     if weights.labels:
         fields["id2label"] = {str(i): name for i, name in enumerate(weights.labels)}
         fields["label2id"] = {name: i for i, name in enumerate(weights.labels)}
@@ -193,7 +196,8 @@ def _card(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     config = provenance.get("config") or {}
     source = str(config.get("init_from", ""))
     base = source.removeprefix(hub.PREFIX).partition("@")[0]
-    header = "library_name: transformers\ntags:\n- bert_jax\n"
+    library = "transformers" if weights.vectors is None else "sentence-transformers"
+    header = f"library_name: {library}\ntags:\n- bert_jax\n"
     header += f"base_model: {base}\n" if source.startswith(hub.PREFIX) else ""
     count = sum(np.size(leaf) for leaf in jax.tree.leaves(weights.params))
     text = f"""---
@@ -212,6 +216,14 @@ tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})
 model = {what}.from_pretrained({json.dumps(name)})
 ```
 """
+    if weights.vectors is not None:
+        text += _vectors_card(name, weights)
+    if thresholds := provenance.get("task", {}).get("thresholds"):
+        least = 1 / (1 + np.exp(-np.asarray(thresholds, np.float64)))
+        text += "\nA label is given from this probability on, fitted on dev:\n\n"
+        text += "| label | from |\n| --- | --- |\n"
+        pairs = zip(weights.labels, least, strict=True)
+        text += "".join(f"| {label} | {value:.4f} |\n" for label, value in pairs)
     for split, scores in provenance.get("scores", {}).items():
         text += f"\nScores on {split}:\n\n| score | value |\n| --- | --- |\n"
         text += "".join(f"| {n} | {value:.4g} |\n" for n, value in scores.items())
@@ -222,3 +234,26 @@ model = {what}.from_pretrained({json.dumps(name)})
             "under `bert_jax`.\n"
         )
     return text
+
+
+def _vectors_card(name: str, weights: Weights) -> str:
+    """Returns the part of a card about vectors of texts."""
+    how, config = weights.vectors, weights.config
+    assert how is not None
+    size = config.hidden_size * (1 + how.pooling.count("+"))
+    size = int(how.dense[-1].partition(":")[0]) if how.dense else size
+    steps = [f"pooling `{how.pooling}`", *(f"a linear layer `{x}`" for x in how.dense)]
+    steps += ["length 1"] * how.normalized
+    prompt = f" Texts begin with `{how.prompt}`." if how.prompt else ""
+    sizes = ", ".join(map(str, how.dimensions))
+    cut = f" Vectors may be cut to {sizes} numbers." if sizes else ""
+    return f"""
+A text of up to {how.max_seq_length} tokens becomes a vector of {size} numbers: the last
+layer, {", then ".join(steps)}.{prompt}{cut}
+
+```python
+from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer({json.dumps(name)}).encode(["A text."])
+```
+"""

@@ -38,6 +38,7 @@ class Weights:
     labels: tuple[str, ...] = ()  # names of a classifier's outputs
     problem_type: str | None = None
     left_over: tuple[str, ...] = ()  # names in the file that no part here uses
+    pad_token_id: int | None = None  # of config.json, if it has one
     # How it makes vectors of texts, if that is specified. `dense` in `params` has the
     # linear layers.
     vectors: TextVectors | None = None
@@ -147,7 +148,7 @@ class Layout:
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
     # Saved tensors that are not parameters.
-    buffers = r"(\w+\.)?embeddings\.(position|token_type)_ids"
+    buffers = r"(.*\.)?embeddings\.(position|token_type)_ids"
     # Our fields of the model (a family's too), their names in config.json, and the
     # values of a file that leaves them out, as in `transformers`' BertConfig.
     fields: Mapping[str, tuple[str, int | float]] = {
@@ -294,7 +295,13 @@ class Layout:
         Raises:
           UserError: A tensor is missing or damaged, or the model is of another kind.
         """
-        config = self.config(fields, path)
+        config, named = self.config(fields, path), _named(fields)
+        is_known = not named or named in self.architectures
+        if fields.get("auto_map") and not is_known:
+            raise UserError(
+                f"{path}: architecture {named!r:.80} has code of its own (auto_map), "
+                "which is not run"
+            )
         self.rename(tensors, fields, config)
         parts, left_out = self._complete_parts(tensors, fields, config)
         architecture = self._architecture(parts, fields, config)
@@ -319,6 +326,12 @@ class Layout:
         known |= self.tied.keys() if "masked_lm" in parts else set()
         left_over = sorted(tensors.shapes.keys() - known)
         self._check_trunk(tensors, left_over, config)
+        if left_over and not is_known:
+            raise UserError(
+                f"{path}: architecture {named!r:.80} is not supported, and "
+                f"{left_over[0]} is in no other; supported are "
+                f"{', '.join(self.architectures)}"
+            )
         # Files with one head often have everything from pre-training. Nothing is lost.
         own = set(self.architectures[architecture])
         for name, other in self.architectures.items():
@@ -434,7 +447,7 @@ class Layout:
         def explained(each: str) -> tuple[int, int, bool]:
             used = parts.keys() & {*there[each], "pooler", *self.shared}
             names = {n for part in used for n in parts[part]} - own_names
-            heads = [x for x in there[each] if parts[x] - own_names or not parts[x]]
+            heads = [x for x in there[each] if {*parts[x]} - own_names or not parts[x]]
             return len(names), len(heads), each == name
 
         return max(there, key=explained)

@@ -203,48 +203,42 @@ def keep_layers(weights: Weights, layers: Sequence[int], source: str | Path) -> 
 
 
 def add_rows(
-    params: Mapping[str, Any],
-    saved: Tokenizer,
-    words: Sequence[str],
-    config: ConfigDict,
-) -> dict[str, Any]:
-    """Adds a row for each new word wherever there is one for each token.
+    weights: Weights, saved: Tokenizer, words: Sequence[str], config: ConfigDict
+) -> Weights:
+    """Adds a row for each new word wherever there is one for each token, in the other
+    models of a run too. Words take the rows that no token has first.
 
     Args:
-      params: Parameters that were read, as NumPy arrays.
-      saved: The tokenizer of these parameters.
+      weights: A model that was read.
+      saved: Its tokenizer.
       words: Words of `config.tokenizer.add`, in the order of their ids.
       config: Config of the run. With `tokenizer.added_rows=mean` a row is the mean of
         those of the word's tokens, with `random` it is drawn as at first (biases: 0).
-
-    Raises:
-      UserError: The model has spare rows, which the words would take.
     """
-    count = saved.get_vocab_size()
-    if (rows := config.model.vocab_size - len(words)) != count:
-        raise UserError(
-            f"config.tokenizer.add: {config.init_from} has {rows:,} rows for {count:,} "
-            "tokens; give each row a token (vocab.txt: [unused...]) first"
-        )
+    count, before = saved.get_vocab_size(), weights.config.vocab_size
     space = tokenization.kind_of(saved).before_word
     tokens = [saved.encode(space + x, add_special_tokens=False).ids for x in words]
     rng = np.random.default_rng(config.seed)
 
     def grown(rows: Any) -> Any:
-        if not rows.ndim or len(rows) != count:
+        if not rows.ndim or len(rows) != before:
             return rows
         if config.tokenizer.added_rows == "mean":
             new = np.array([rows[ids].mean(axis=0) for ids in tokens])
         else:
             spread = config.model.initializer_range if rows.ndim > 1 else 0.0
             new = spread * rng.normal(size=(len(words), *rows.shape[1:]))
-        return np.concatenate([rows, np.asarray(new, rows.dtype)])
+        spare = rows[count + len(words) :]
+        return np.concatenate([rows[:count], np.asarray(new, rows.dtype), spare])
 
     names = {"embeddings", "masked_lm"}  # the rest may have as many rows by chance
-    flat = flatten_dict(params)
-    return unflatten_dict(
-        {path: grown(x) if names & {*path} else x for path, x in flat.items()}
-    )
+    flat = flatten_dict(weights.params)
+    params = {path: grown(x) if names & {*path} else x for path, x in flat.items()}
+    others = {
+        name: add_rows(other, saved, words, config)
+        for name, other in weights.others.items()
+    }
+    return dataclasses.replace(weights, params=unflatten_dict(params), others=others)
 
 
 def check_tokenizer(

@@ -23,6 +23,17 @@ from bert_jax.runtime.storage import Path
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _A, _B = ".lora_A.weight", ".lora_B.weight"
+# Fields of adapter_config.json that may have any value: they describe how an adapter
+# was trained, or its tensors show them.
+_ANY = {
+    *("peft_type", "task_type", "auto_mapping", "peft_version", "inference_mode"),
+    *("base_model_name_or_path", "revision", "r", "target_modules", "exclude_modules"),
+    *("lora_alpha", "lora_dropout", "fan_in_fan_out", "bias", "use_rslora"),
+    *("modules_to_save", "layers_to_transform", "layers_pattern", "rank_pattern"),
+    *("megatron_core", "qalora_group_size", "eva_config", "ensure_weight_tying"),
+}
+# The first values that leave the base as it is. With others PEFT changes it too.
+_PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
 # The end of an architecture's name, and PEFT's name of its task.
 _TASKS = {
     "ForSequenceClassification": "SEQ_CLS",
@@ -42,14 +53,17 @@ class Adapter:
         """Reads adapter_config.json. Raises UserError if it is not a plain LoRA."""
         self._folder = pathlib.Path(folder)
         self._fields = fields = untrusted.read_object(self._folder / CONFIG)
-        others = ("use_dora", "alpha_pattern", "layer_replication")
         self._alpha = fields.get("lora_alpha", 8)
-        is_plain = fields.get("peft_type") == "LORA" and not any(
-            map(fields.get, others)
-        )
-        if not is_plain or not isinstance(self._alpha, int | float):
+        start = fields.get("init_lora_weights")
+        odd = [n for n in fields if n not in {*_ANY, "init_lora_weights"} and fields[n]]
+        odd += ["init_lora_weights"] * (start not in _PLAIN_STARTS)
+        odd += ["peft_type"] * (fields.get("peft_type") != "LORA")
+        odd += ["lora_alpha"] * (not isinstance(self._alpha, int | float))
+        if odd:
             raise UserError(
-                f"{self._folder / CONFIG}: only LoRA with one lora_alpha can be read"
+                f"{self._folder / CONFIG}: only LoRA with one lora_alpha can be read, "
+                f"and it has {odd[0]}={fields.get(odd[0])!r:.80}; merge it with PEFT "
+                "(merge_and_unload), and save the model"
             )
         name = str(fields.get("base_model_name_or_path"))
         revision = f"@{fields['revision']}" if fields.get("revision") else ""
@@ -79,8 +93,8 @@ class Adapter:
             module = name.removesuffix(_A).removesuffix(_B)
             if module == name and "lora_" in name:
                 raise UserError(f"{saved.where}: {name}: only linear layers' are read")
-            if module == name:
-                tensors.put(_named(tensors, name, layout), saved.read(name))
+            if module == name and ".original_module." not in name:  # the base's own
+                self._put(tensors, name, saved.read(name), layout)
             if not name.endswith(_A):
                 continue
             rank, ours = shape[0], _named(tensors, f"{module}.weight", layout)
@@ -96,6 +110,27 @@ class Adapter:
                 )
             scale = self._alpha / rank**power
             tensors.put(ours, tensors.read(ours) + np.float32(scale) * product)
+
+    def _put(self, tensors: Tensors, name: str, array: Array, layout: Layout) -> None:
+        """Replaces a tensor of the base. A tied copy of it stays as it is."""
+        plain = name.replace(".base_layer.", ".").replace(".modules_to_save.", ".")
+        ours = _named(tensors, plain, layout)
+        for copy, original in layout.tied.items():
+            is_tied = ours in (original, original.removeprefix(layout.prefix))
+            if is_tied and copy not in tensors.shapes and ours in tensors.shapes:
+                tensors.put(copy, tensors.read(ours))
+        tensors.put(ours, array)
+
+    def check_read(self, weights: Weights, layout: Layout) -> None:
+        """Raises UserError if a model lacks a tensor of the adapter."""
+        left = {name.removeprefix(layout.prefix) for name in weights.left_over}
+        for name in self._tensors().shapes:
+            if name.removeprefix(layout.prefix) in left:
+                raise UserError(
+                    f"{self._folder / WEIGHTS}: {name} has no place in a "
+                    f"{weights.architecture} here; merge the adapter with PEFT "
+                    "(merge_and_unload), and save the model"
+                )
 
     def _tensors(self) -> Tensors:
         return Tensors.of_file(self._folder / WEIGHTS, _PREFIX)

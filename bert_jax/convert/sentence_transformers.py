@@ -47,6 +47,7 @@ class TextVectors(NamedTuple):
     prompt: str = ""  # before each text
     prompts: Mapping[str, str] = {}  # others, by name
     pools_prompt: bool = True
+    dimensions: tuple[int, ...] = ()  # sizes to which the vectors may be cut
 
     def task_fields(self) -> dict[str, Any]:
         """Returns the values of these fields of a config, by `task.NAME`."""
@@ -76,9 +77,13 @@ def of_task(task: Mapping[str, Any]) -> TextVectors:
     Args:
       task: The run's `config.task`.
     """
-    dense, length = tuple(task["dense"]), task["max_seq_length"]
     return TextVectors(
-        task["pooling"], dense, task["normalized"], length, task["prompt"]
+        pooling=task["pooling"],
+        dense=tuple(task["dense"]),
+        normalized=task["normalized"],
+        max_seq_length=task["max_seq_length"],
+        prompt=task["prompt"],
+        dimensions=tuple(task["dimensions"]),
     )
 
 

@@ -27,7 +27,10 @@ _FLOATS = {"F64", "F32", "F16", "BF16"}
 _FLAX_NAMES = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
 # Prefixes that wrappers put before every name: DataParallel, torch.compile, Lightning
 # and custom modules, Flax's variables.
-_WRAPPERS = ("module.", "_orig_mod.", "model.", "params.")
+_WRAPPERS = (
+    *("module.", "_orig_mod.", "model.", "params."),
+    *("0.auto_model.", "auto_model."),  # sentence-transformers
+)
 # A LayerNorm's names before `transformers` 1.0.
 _OLD = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 _CONVERT = (
@@ -79,6 +82,8 @@ class Tensors:
         """Opens a folder. Raises UserError if a file is missing or damaged."""
         paths = _weight_files(folder)
         where = paths[0] if len(paths) == 1 else folder
+        for path in paths:
+            untrusted.refuse_pointer(path)
         open_ = _READERS[paths[0].suffix]
         return cls(where, (entry for path in paths for entry in open_(path)), buffers)
 

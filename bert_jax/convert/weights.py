@@ -46,9 +46,9 @@ from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
 
 CHECKPOINTS = "checkpoints"  # a folder in a work directory
-# A model has fewer spare rows than this, such as those that make their number a
-# multiple, as NVIDIA's 30,528.
-_SPARE = 128
+# A model has at most so many spare rows, such as those that make their number a
+# multiple: NVIDIA's BERT has 6, mDeBERTa-v3 898.
+_SPARE = 1024
 # The optimizer's variables in Google's checkpoints (optimization.py).
 _NOT_WEIGHTS = ("adam_m", "adam_v", "global_step")
 # Replacements, in order, that turn Google's names into those of `transformers`.
@@ -146,7 +146,7 @@ class Source:
         tokenizer = tokenization.of_folder(self.folder)
         if tokenizer is not None and config is not None:
             pieces, rows = tokenizer.get_vocab_size(), config.vocab_size
-            padded = 0 < rows - pieces < _SPARE
+            padded = 0 < rows - pieces <= _SPARE
             certain = padded and tokenization.lacks_none(self.folder, tokenizer)
             if pieces != rows and not certain:
                 raise UserError(
@@ -168,8 +168,7 @@ class Source:
         saved = self.tokenizer(weights.config)
         merge.check_tokenizer(task.tokenizer, saved, given, words)
         if words and saved is not None:
-            params = merge.add_rows(weights.params, saved, words, task.config)
-            weights = dataclasses.replace(weights, params=params)
+            weights = merge.add_rows(weights, saved, words, task.config)
         if layers := task.config.init_layers:
             weights = merge.keep_layers(weights, layers, given)
         labels = tuple(task.config.task.get("labels", ()))
@@ -188,6 +187,8 @@ class Source:
         provenance = copy.deepcopy(dict(weights.provenance))
         if "crf" in weights.params:  # which `transformers` does not have
             provenance["config"]["task"]["crf"] = False
+        if temperature := provenance.get("task", {}).pop("temperature", None):
+            weights = _calibrated(weights, temperature)  # whose logits are divided
         if (vectors := self.text_vectors()) is not None:
             params = {sentence_transformers.DENSE: self.dense(), **weights.params}
             weights = dataclasses.replace(weights, params=params, vectors=vectors)
@@ -274,6 +275,7 @@ class HuggingFace(Source):
                 if (folder / self.CONFIG).exists()
             },
             problem_type=fields.get("problem_type"),
+            pad_token_id=fields.get("pad_token_id"),
             provenance=self._provenance(),
         )
 
@@ -311,6 +313,11 @@ class Peft(HuggingFace):
         tensors = super()._tensors()
         self._adapter.apply(tensors, self._layout)
         return tensors
+
+    def read(self, name: str = "") -> Weights:
+        found = super().read(name)
+        self._adapter.check_read(found, self._layout)
+        return found
 
     def _provenance(self) -> dict[str, Any]:
         return {}  # the base's is of another model
@@ -550,6 +557,15 @@ def unstacked(params: Mapping[str, Any]) -> dict[str, Any]:
         for index in range(len(jax.tree.leaves(stacked)[0]))
     }
     return {**params, "bert": {**params["bert"], "encoder": encoder}}
+
+
+def _calibrated(weights: Weights, temperature: float) -> Weights:
+    """Divides the last layer of a text classifier by the temperature of its logits."""
+    head = dict(weights.params["sequence_classification"])
+    for name in {"kernel", "bias"} & head.keys():
+        head[name] = np.asarray(head[name] / temperature, np.float32)
+    params = {**weights.params, "sequence_classification": head}
+    return dataclasses.replace(weights, params=params)
 
 
 def find_source(path: str | Path) -> Source:

@@ -1,10 +1,12 @@
-"""Reads JSON files that others wrote."""
+"""Reads files that others wrote."""
 
 import json
 from typing import Any
 
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime.storage import Path
+
+_POINTER = b"version https://git-lfs"
 
 
 def read_optional(path: Path) -> dict[str, Any]:
@@ -39,3 +41,12 @@ def parse_json(text: str | bytes, where: str, hint: str = "") -> Any:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not JSON ({first_line(error)}){hint}") from error
     return value
+
+
+def refuse_pointer(path: Path) -> None:
+    """Raises UserError if a file is only Git LFS's pointer to it."""
+    with path.open("rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise UserError(
+                f"{path}: only a pointer of Git LFS; run `git lfs pull` in its folder"
+            )

@@ -11,13 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
-from tokenizers import AddedToken, Tokenizer, models, normalizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization.tokenizer_json import OTHER_WORDPIECE, UNIGRAM
+from bert_jax.tokenization.tokenizer_json import (
+    CHARACTER_BPE,
+    OTHER_WORDPIECE,
+    UNIGRAM,
+)
 from bert_jax.tokenization.wordpiece import (
     NORMALIZER_FIELDS,
     WORDPIECE,
@@ -40,6 +44,9 @@ _CASED_FROM = 0.01
 _CLASSES = re.compile(
     "((Bert|DistilBert|Electra)Tokenizer|PreTrainedTokenizer)(Fast)?|TokenizersBackend"
 )
+# Classes that take a tokenizer.json as it is. The others build their own from it, by
+# tokenizer_config.json.
+_AS_SAVED = ("PreTrainedTokenizerFast", "PreTrainedTokenizer", "TokenizersBackend")
 # Names of SentencePiece's models in folders of `transformers`.
 _SENTENCEPIECE = (
     *("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model"),
@@ -101,7 +108,8 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     """Returns the tokenizer next to the weights, or None if there is none.
 
     tokenizer.json comes first, as in `transformers`. tokenizer_config.json overrides
-    its case, accents and Chinese characters. Without `do_lower_case`, as in Google's
+    its case, accents, Chinese characters and space before a text, unless it names a
+    class that takes the file as it is. Without `do_lower_case`, as in Google's
     releases, a vocab.txt is cased if lower-casing changes its tokens.
 
     Args:
@@ -114,16 +122,27 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     path = _beside(folder)
     if path is None:
         return None
+    untrusted.refuse_pointer(path)
+    model = untrusted.read_optional(folder / "config.json")
+    named = {"tokenizer_class": model.get("tokenizer_class")}
     fields = untrusted.read_optional(folder / "tokenizer_config.json")
+    fields = named | fields if named["tokenizer_class"] else fields
+    if path.suffix != ".json":
+        _check_class(folder, fields)
     tokenizer = load(path)
     if path.suffix != ".json":
-        _check(folder, fields, tokenizer)
+        _check_added(folder, fields, tokenizer)
         fields = {"do_lower_case": not _is_cased(tokenizer), **fields}
         if (folder / "config.json").exists():  # from `transformers`, not Google's code
             characters = _TRANSFORMERS_MAX_CHARACTERS
             # The stubs of `tokenizers` leave this field out.
             tokenizer.model.max_input_chars_per_word = characters  # type: ignore[attr-defined]
-    _set_normalizer(tokenizer, fields)
+    if path.suffix != ".json" or fields.get("tokenizer_class") not in _AS_SAVED:
+        _set_normalizer(tokenizer, fields)
+        pre = tokenizer.pre_tokenizer
+        if fields and isinstance(pre, pre_tokenizers.ByteLevel):
+            pre.add_prefix_space = bool(fields.get("add_prefix_space", False))
+            tokenizer.pre_tokenizer = pre
     # sentence-transformers may lower the case of a cased model's texts.
     vectors = untrusted.read_optional(folder / "sentence_bert_config.json")
     if vectors.get("do_lower_case") and not normalizer_settings(tokenizer).get(
@@ -267,7 +286,7 @@ def kind_of(tokenizer: Tokenizer) -> VocabularyType:
     """
     known: list[VocabularyType] = [OTHER_WORDPIECE, UNIGRAM]
     if isinstance(tokenizer.model, models.BPE):
-        known = other_kinds()
+        known = [*other_kinds(), CHARACTER_BPE]
     return next((kind for kind in known if kind.has(tokenizer)), WORDPIECE)
 
 
@@ -297,29 +316,33 @@ def _beside(folder: Path) -> Path | None:
     return found
 
 
-def _check(folder: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
-    """Checks that `transformers` cuts texts by a folder's vocab.txt alone.
+def _check_class(folder: Path, fields: Mapping[str, Any]) -> None:
+    """Raises UserError if a program that is not here cuts texts, not by a vocab.txt
+    alone.
 
     Args:
-      folder: Folder of the vocab.txt.
       fields: Fields of its tokenizer_config.json.
-      tokenizer: Tokenizer from its vocab.txt.
-
-    Raises:
-      UserError: another program cuts the texts, or there are tokens outside vocab.txt.
     """
     name = fields.get("tokenizer_class")
+    if isinstance(name, str) and not _CLASSES.fullmatch(name):
+        raise _unclear(folder, f"tokenizer_class={name!r:.80}")
+
+
+def _check_added(folder: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+    """Raises UserError if a folder has tokens outside its vocab.txt."""
     added = fields.get("added_tokens_decoder", {}).values()
     tokens = {token["content"] for token in added}
     tokens |= untrusted.read_optional(folder / "added_tokens.json").keys()
     outside = sorted(token for token in tokens if tokenizer.token_to_id(token) is None)
-    if outside or (isinstance(name, str) and not _CLASSES.fullmatch(name)):
-        raise UserError(
-            f"{folder}: its vocab.txt alone does not say how texts are cut "
-            f"(tokenizer_class={name!r:.80}, tokens outside of it: "
-            f"{outside!r:.80}); open it with `transformers` and save "
-            "it as a tokenizer.json, if it can"
-        )
+    if outside:
+        raise _unclear(folder, f"tokens outside of it: {outside!r:.80}")
+
+
+def _unclear(folder: Path, why: str) -> UserError:
+    return UserError(
+        f"{folder}: its vocab.txt alone does not say how texts are cut ({why}); open "
+        "it with `transformers` and save it as a tokenizer.json, if it can"
+    )
 
 
 def _is_cased(tokenizer: Tokenizer) -> bool:

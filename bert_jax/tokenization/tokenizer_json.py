@@ -1,5 +1,5 @@
 """Vocabularies whose special tokens are read from a tokenizer.json: SentencePiece's
-Unigram (Kudo 2018), and WordPieces that use <s> and </s>.
+Unigram (Kudo 2018), byte pairs of characters, and WordPieces that use <s> and </s>.
 
 The first and the last token of a row are those that the file puts around a text.
 """
@@ -48,13 +48,9 @@ class TokenizerJson(VocabularyType):
         )
 
 
-class Unigram(TokenizerJson):
-    """SentencePiece's Unigram, in which a token includes the space before it."""
-
-    name = "SentencePiece's Unigram"
-
-    def has(self, tokenizer: Tokenizer) -> bool:
-        return isinstance(tokenizer.model, models.Unigram)
+class Spaced(TokenizerJson):
+    """A vocabulary of SentencePiece's kind, in which a token includes the space before
+    it."""
 
     def continues(self, piece: str) -> bool:
         return not piece.startswith(_SPACE)
@@ -65,6 +61,24 @@ class Unigram(TokenizerJson):
 
     def text(self, pieces: Iterable[str]) -> str:
         return "".join(pieces).replace(_SPACE, " ").strip()
+
+
+class Unigram(Spaced):
+    """SentencePiece's Unigram."""
+
+    name = "SentencePiece's Unigram"
+
+    def has(self, tokenizer: Tokenizer) -> bool:
+        return isinstance(tokenizer.model, models.Unigram)
+
+
+class CharacterBpe(Spaced):
+    """Byte pairs of characters, as Gemma has them."""
+
+    name = "byte pairs of characters"
+
+    def has(self, tokenizer: Tokenizer) -> bool:
+        return isinstance(tokenizer.model, models.BPE)
 
 
 class OtherWordPiece(TokenizerJson):
@@ -78,4 +92,4 @@ class OtherWordPiece(TokenizerJson):
         return tokenizer.encode("").tokens[:1] not in ([], ["[CLS]"])
 
 
-UNIGRAM, OTHER_WORDPIECE = Unigram(), OtherWordPiece()
+UNIGRAM, CHARACTER_BPE, OTHER_WORDPIECE = Unigram(), CharacterBpe(), OtherWordPiece()

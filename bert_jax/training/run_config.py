@@ -216,7 +216,9 @@ def _decided(folder: Path, config: ConfigDict, is_inference: bool) -> dict[str, 
     if config.init_layers:
         sizes["model.num_hidden_layers"] = len(config.init_layers)
     if not is_inference and config.tokenizer.add:
-        sizes["model.vocab_size"] += len(config.tokenizer.add)
+        tokenizer, rows = source.tokenizer(), sizes["model.vocab_size"]
+        tokens = tokenizer.get_vocab_size() if tokenizer is not None else rows
+        sizes["model.vocab_size"] = max(rows, tokens + len(config.tokenizer.add))
     if _is_of_vectors(config):
         sizes |= _vector_fields(source)
     if saved is None:

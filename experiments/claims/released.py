@@ -127,7 +127,7 @@ def train_with_torch(options: Any, task: str, seed: int) -> dict[str, float]:
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
         options.weights, num_labels=max(len(glue.names), 1)
     )
-    rows = encoded("train")
+    rows: Any = encoded("train")
     with tempfile.TemporaryDirectory() as folder:
         settings = transformers.TrainingArguments(
             folder,
@@ -148,7 +148,8 @@ def train_with_torch(options: Any, task: str, seed: int) -> dict[str, float]:
             model, settings, train_dataset=rows, data_collator=collator
         )
         trainer.train()
-        dev = trainer.predict(encoded("dev"))
+        rows = encoded("dev")
+        dev: Any = trainer.predict(rows)
     return {glue.score: score(glue.score, dev.predictions, dev.label_ids)}
 
 
@@ -201,7 +202,7 @@ def interval(values: Sequence[float]) -> str:
 
 def table_rows(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Returns a row for each task and side: its scores and processor time."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for task, side in dict.fromkeys((x["task"], x["side"]) for x in runs):
         own = [x for x in runs if (x["task"], x["side"]) == (task, side)]
         name = TASKS[task].score

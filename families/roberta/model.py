@@ -39,10 +39,8 @@ class RobertaEmbeddings(nn.Module):
         key: Key[Array, ""] | None,
         position_ids: Int[Array, "batch length"] | None = None,
     ) -> Float[Array, "batch length hidden"]:
-        """Embeds a batch, as BERT's `Embeddings` does.
-
-        Padding follows a row's tokens.
-        """
+        """Embeds a batch, as BERT's `Embeddings` does. In training, padding follows a
+        row's tokens."""
         del segment_ids
         length, real = input_ids.shape[1], input_ids != PAD
         if length > self.config.max_position_embeddings:
@@ -50,6 +48,8 @@ class RobertaEmbeddings(nn.Module):
                 f"{length} tokens; max_position_embeddings="
                 f"{self.config.max_position_embeddings}"
             )
+        if position_ids is None and key is None:
+            position_ids = jnp.cumsum(real, axis=1) - 1  # counts tokens, not columns
         if position_ids is None:
             # Rows of the table and no lookup, whose gradient would add up each
             # position.

@@ -108,10 +108,35 @@ MODULE = "base_model.model.bert.encoder.layer.0.attention.self.query"
 
 
 @pytest.mark.slow
+def test_read_adapter_has_biases_and_a_matrix_that_is_no_longer_tied(adapter):
+    bias, words = f"{MODULE}.base_layer.bias", "bert.embeddings.word_embeddings.weight"
+    before = weights.read_weights(adapter)
+    table = before.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
+    own = {bias: np.arange(32, dtype=np.float32)}
+    change(adapter, {"bias": "all"}, own)
+    query = weights.read_weights(adapter).params["bert"]["encoder"]["layer_0"]
+    found = query["attention"]["query"]["bias"]
+    np.testing.assert_array_equal(found.ravel(), own[bias])
+    change(adapter, {}, {f"base_model.model.{words}": table + 1})
+    after = weights.read_weights(adapter)
+    found = after.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
+    np.testing.assert_array_equal(found, table + 1)
+    assert "masked_lm" not in after.params
+    assert any("differs from" in name for name in after.left_over)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "tensors", "message"),
     [
-        ({"use_dora": True}, {}, "only LoRA with one lora_alpha can be read"),
+        ({"use_dora": True}, {}, "only LoRA with one lora_alpha can .* use_dora=True"),
+        ({"init_lora_weights": "pissa"}, {}, "init_lora_weights='pissa'; merge it"),
+        ({"of_tomorrow": {"x": 1}}, {}, "of_tomorrow={'x': 1}; merge it"),
+        (
+            {},
+            {"base_model.model.bert.embeddings.tokens_delta": np.ones(2, np.float32)},
+            "tokens_delta is not a part of|tokens_delta has no place",
+        ),
         (
             {},
             {f"{MODULE}.lora_A.weight": np.ones((2, 16), np.float32)},

@@ -38,45 +38,6 @@ QUICK = (
     *("google-bert/bert-base-uncased", "sentence-transformers/all-mpnet-base-v2"),
     *("cardiffnlp/twitter-roberta-base-sentiment-latest", "BAAI/bge-m3"),
 )
-# Cells that fail, by kind: the test and its form.
-FAILS = {
-    "architectures names a head that no tensor is of": {
-        (test, f"sentence-transformers/{name}")
-        for test in ("numbers", "texts", "vectors")
-        for name in (
-            *("all-distilroberta-v1", "all-mpnet-base-v2"),
-            *("multi-qa-mpnet-base-dot-v1", "multi-qa-distilbert-cos-v1"),
-        )
-    },
-    "summary_activation, which a classifier does not read": {
-        (test, "a classifier of ELECTRA with summary_activation=tanh")
-        for test in ("numbers", "texts", "scores")
-    },
-    "898 spare rows": {
-        (test, "MoritzLaurer/mDeBERTa-v3-base-mnli-xnli")
-        for test in ("texts", "scores")
-    },
-    "add_prefix_space of tokenizer_config.json": {
-        ("texts", "Jean-Baptiste/roberta-large-ner-english"),
-        ("texts", "merges.txt and add_prefix_space"),
-    },
-    "do_lower_case, which PreTrainedTokenizerFast does not read": {
-        ("texts", "PreTrainedTokenizerFast with do_lower_case")
-    },
-    "labels of a model without a head for them": {
-        (test, "a trunk whose labels have one name") for test in ("numbers", "texts")
-    },
-    "a class that is not in the layout, with the tensors of one that is": {
-        (test, "a RoBERTa named RobertaForCausalLM") for test in ("numbers", "texts")
-    },
-    "tokenizer_class of config.json": {
-        ("texts", "cl-tohoku/bert-base-japanese-whole-word-masking"),
-        ("texts", "vinai/phobert-base"),
-    },
-    "byte pairs of characters are taken for WordPieces": {
-        ("texts", "jhu-clsp/mmBERT-base")
-    },
-}
 
 
 def form_of(name):
@@ -318,13 +279,9 @@ def check_scores(answer, theirs, form):
     )
 
 
-def parametrized(test, names=FORMS):
+def parametrized(names=FORMS):
     return pytest.mark.parametrize("name", [
-        pytest.param(name, marks=[
-            *([] if name in QUICK else [pytest.mark.slow]),
-            *(pytest.mark.xfail(strict=True, reason=why)
-              for why, cells in FAILS.items() if (test, name) in cells),
-        ])
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
         for name in names
     ])  # fmt: skip
 
@@ -335,7 +292,7 @@ def readable(*having):
     return [n for n, f in forms if "refused" not in f and all(map(f.get, having))]
 
 
-@parametrized("refusal", [name for name in FORMS if "refused" in form_of(name)])
+@parametrized([name for name in FORMS if "refused" in form_of(name)])
 def test_refusal(written, name):
     folder, *_ = written(name)
     with pytest.raises(UserError, match=form_of(name)["refused"]) as error:
@@ -343,7 +300,7 @@ def test_refusal(written, name):
     assert "\n" not in str(error.value)
 
 
-@parametrized("numbers", readable())
+@parametrized(readable())
 def test_numbers(written, transformers, torch, name):
     form, (folder, encoder, tensors) = form_of(name), written(name)
     model = bert_jax.load(folder)
@@ -365,7 +322,7 @@ def test_numbers(written, transformers, torch, name):
         check_outputs(ours, theirs, mask)
 
 
-@parametrized("texts", readable())
+@parametrized(readable())
 def test_texts(written, transformers, name):
     form, (folder, encoder, _) = form_of(name), written(name)
     model = bert_jax.load(folder)
@@ -387,7 +344,7 @@ def test_texts(written, transformers, name):
         assert model.predict([{"words": ["The", "quick", "fox"]}])[0]["tags"]
 
 
-@parametrized("scores", [
+@parametrized([
     name for name in readable("heads")
     if "SequenceClassification" in form_of(name)["heads"]
     and not form_of(name).get("refused_text")
@@ -408,7 +365,7 @@ def test_scores(written, transformers, torch, name):
             check_scores(answer, there(**given).logits[0], form)
 
 
-@parametrized("vectors", readable("modules"))
+@parametrized(readable("modules"))
 def test_vectors(written, name):
     theirs = pytest.importorskip("sentence_transformers")
     form, (folder, *_) = form_of(name), written(name)

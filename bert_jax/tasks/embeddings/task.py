@@ -154,7 +154,8 @@ class Embeddings(Finetuning):
         mask = batch["input_mask"].reshape(-1, length)
         pooled = pool_tokens(states, mask, self.config.task.pooling)
         if self.config.task.dense:
-            pooled = self._dense.apply({"params": params["dense"]}, pooled)
+            own = {"params": params["dense"]}
+            pooled = jnp.asarray(self._dense.apply(own, pooled))
         return {"vectors": pooled.reshape(*rows, -1)}
 
     def batch_loss(self, vectors: Arrays, batch: Arrays) -> Scalars:
