@@ -295,7 +295,7 @@ class Layout:
         Raises:
           UserError: A tensor is missing or damaged, or the model is of another kind.
         """
-        config, named = self.config(fields, path), _named(fields)
+        config, named = self.config(fields, path), named_architecture(fields)
         is_known = not named or named in self.architectures
         if fields.get("auto_map") and not is_known:
             raise UserError(
@@ -383,7 +383,7 @@ class Layout:
         parts that it has otherwise, each with the reason."""
         complete: dict[str, set[str]] = {}
         left_out = []
-        named = self.architectures.get(_named(fields), ())
+        named = self.architectures.get(named_architecture(fields), ())
         for part in dict.fromkeys(
             (*self.shared, *itertools.chain(*self.architectures.values()))
         ):
@@ -431,7 +431,7 @@ class Layout:
         Args:
           parts: Names of the tensors of each part that the file has.
         """
-        name = _named(fields)
+        name = named_architecture(fields)
         # A model without a head needs no pooler: it may be untrained and left out.
         there = {
             each: {*own} - {"pooler"}
@@ -534,7 +534,7 @@ class Layout:
 BERT = Layout()
 
 
-def _named(fields: Mapping[str, Any]) -> str:
+def named_architecture(fields: Mapping[str, Any]) -> str:
     """Returns the architecture that a config.json names, or an empty text."""
     named = fields.get("architectures") or [""]
     return str(named[0] if isinstance(named, list) else named)

@@ -100,7 +100,11 @@ class Source:
         return ()
 
     def heads(self) -> tuple[str, ...]:
-        """Returns the heads of weights without a run, if the folder names them."""
+        """Returns the heads of weights without a run."""
+        return ()
+
+    def named_heads(self) -> tuple[str, ...]:
+        """Returns the heads that a folder's config.json names."""
         return ()
 
     def kind(self) -> str | None:
@@ -244,6 +248,10 @@ class HuggingFace(Source):
 
     def heads(self) -> tuple[str, ...]:
         return self._layout.heads(self._saved, self._fields, self._path)
+
+    def named_heads(self) -> tuple[str, ...]:
+        named = layout.named_architecture(self._fields)
+        return self._layout.architectures.get(named, ())
 
     def kind(self) -> str | None:
         kinds = {problem: kind for kind, problem in layout.PROBLEM_TYPES.items()}

@@ -164,10 +164,12 @@ def _of_weights_alone(overrides: Sequence[str]) -> ConfigDict:
 def _released(path: str, source: weights.Source) -> ConfigDict:
     """Makes the config of weights without a run: the task of their head, with their
     sizes. Texts may be as long as the model allows."""
-    positions, heads = source.config().max_position_embeddings, source.heads()
-    name = next((TASKS[head] for head in heads if head in TASKS), "pretraining")
-    vectors = {} if name in TASKS.values() else _vector_fields(source)
-    name = "embeddings" if vectors else name
+    positions = source.config().max_position_embeddings
+    found = [TASKS[head] for head in source.heads() if head in TASKS]
+    vectors = {} if found else _vector_fields(source)
+    # A head that config.json names alone is refused by its name.
+    named = [TASKS[head] for head in source.named_heads() if head in TASKS]
+    name = [*found, *["embeddings"] * bool(vectors), *named, "pretraining"][0]
     config = configuration.with_defaults(name, source.family.name)
     config.init_from = path
     config.update_from_flattened_dict(source.shape())

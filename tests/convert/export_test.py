@@ -4,11 +4,13 @@ import dataclasses
 import json
 import os
 
+import numpy as np
 import pytest
 from safetensors import safe_open
 
 from bert_jax import tokenization
 from bert_jax.convert import export, layout, merge, weights
+from bert_jax.convert.sentence_transformers import TextVectors
 from bert_jax.errors import UserError
 from configs import tiny
 from tests.close import equal
@@ -22,7 +24,7 @@ def test_comes_back_as_it_was(golden, make_folder, tmp_path, architecture):
     export.export_folder(found, tokenizer, tmp_path / "out", {"step": 7})
     back = weights.read_weights(tmp_path / "out")
     assert equal(back.params, found.params)
-    same = {"params": {}, "provenance": {}}
+    same = {"params": {}, "provenance": {}, "pad_token_id": None}
     assert dataclasses.replace(back, **same) == dataclasses.replace(found, **same)
     again = weights.find_source(tmp_path / "out").tokenizer(back.config)
     assert again.to_str() == tokenizer.to_str()
@@ -48,6 +50,41 @@ def test_labels_and_problem_type(make_folder, tmp_path):
     assert config["id2label"] == names
     assert config["label2id"] == {"nein": 0, "vielleicht": 1, "ja": 2}
     assert config["problem_type"] == "single_label_classification"
+
+
+def test_classifier_is_divided_by_its_temperature(make_folder, tmp_path, monkeypatch):
+    source = weights.find_source(
+        make_folder("BertForSequenceClassification-three_heads")
+    )
+    facts = {"task": {"temperature": 2.5}, "step": 3}
+    found = dataclasses.replace(source.read(), provenance=facts)
+    monkeypatch.setattr(source, "read", lambda name: found)
+    source.export(tmp_path / "out")
+    back = weights.read_weights(tmp_path / "out")
+    assert back.provenance == {"task": {}, "step": 3} and facts["task"]
+    for name, value in found.params["sequence_classification"].items():
+        new = back.params["sequence_classification"][name]
+        np.testing.assert_allclose(new, value / 2.5, rtol=1e-6)
+    assert equal(back.params["bert"], found.params["bert"])
+
+
+def test_card_has_the_thresholds_and_how_vectors_are_made(make_folder, tmp_path):
+    case = "BertForSequenceClassification-three_heads"
+    found = weights.read_weights(make_folder(case))
+    facts = {"task": {"thresholds": [0.0, 1.0, -1.0]}}
+    export.export_folder(found, None, tmp_path / "labels", facts)
+    card = (tmp_path / "labels" / "README.md").read_text()
+    assert "| LABEL_0 | 0.5000 |" in card and "| LABEL_1 | 0.7311 |" in card
+    vectors = TextVectors("cls", (), True, 9, "query: ", dimensions=(4, 8))
+    found = dataclasses.replace(found, vectors=vectors)
+    export.export_folder(found, None, tmp_path / "vectors", {})
+    card = (tmp_path / "vectors" / "README.md").read_text()
+    for text in (
+        "library_name: sentence-transformers",
+        "pooling `cls`, then length 1. Texts begin with `query: `.",
+        "may be cut to 4, 8 numbers",
+    ):
+        assert text in card
 
 
 def test_spare_rows_get_pieces(make_folder, tmp_path):
