@@ -86,7 +86,8 @@ install() { # ACCELERATOR EXTRAS, unless they are installed
   "$venv/bin/python" "$root/launch/packages.py" "${extras#none}" >"$venv/bert_jax.packages" || exit 2
   [ "$accelerator" = cpu ] || packages=("jax[$accelerator]")
   [ "$accelerator" != tpu ] || packages+=(gcsfs) # where buckets are at home
-  if ! "$venv/bin/python" -m pip install --no-input --disable-pip-version-check \
+  # pip before 25.3 would run some setup.py (seqeval's) with whatever setuptools is there.
+  if ! PIP_USE_PEP517=1 "$venv/bin/python" -m pip install --no-input --disable-pip-version-check \
     --constraint "$root/requirements.txt" --requirement "$venv/bert_jax.packages" \
     "${packages[@]}" >"$log" 2>&1; then
     tail -n 15 "$log" >&2

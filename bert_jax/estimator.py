@@ -12,6 +12,7 @@ needs the main thread and takes all cores), and can be pickled.
 import contextlib
 import io
 import logging
+import numbers
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,11 +21,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bert_jax import api
 from bert_jax.convert import weights
 from bert_jax.pretrained import load
+
+_SMALL = 256  # hidden size
+_SEEDS = 2**31 - 1
 
 
 class BertClassifier(ClassifierMixin, BaseEstimator):
@@ -39,28 +44,30 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         self,
         init_from: str = "pretrained/mini",
         *,
-        config: str = "finetune/text",
+        config: str | None = None,
         num_epochs: float = 3.0,
         learning_rate: float | None = None,
         batch_size: int = 32,
         max_seq_length: int = 128,
         fields: Mapping[str, Any] | None = None,
         verbose: bool = False,
-        random_state: int | None = 0,
+        random_state: int | np.random.RandomState | None = 0,
     ):
         """Stores its arguments.
 
         Args:
           init_from: Weights to start from (docs/weights.md).
           config: A config file of text classification, with its arguments, such as
-            "finetune/text:recipe=tiny".
+            "finetune/text:recipe=base". None means finetune/text of the weights' family
+            and, for those as small as pretrained/mini, with recipe=tiny.
           num_epochs: Passes over the training texts.
           learning_rate: Largest rate. None means the config's.
           batch_size: Texts of a step.
           max_seq_length: Tokens of a text, of which the rest is cut.
           fields: Other config fields by name, such as {"optimizer.name": "adamw"}.
           verbose: Whether to print what `--mode=train` prints.
-          random_state: Seed of the head, the order of the texts and dropout.
+          random_state: Seed of the head, the order of the texts and dropout. None means
+            another one at each `fit`, drawn by NumPy.
         """
         self.init_from = init_from
         self.config = config
@@ -84,23 +91,31 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"{len(texts)} texts, but y has the shape {labels.shape}")
         if any(label is None or label != label for label in labels.tolist()):
             raise ValueError("y contains NaN or None: each text needs a class")
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        self.classes_, indices = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"one class, {self.classes_[:1]}: at least two are needed")
-        # By number: in JSON other types would become texts.
-        pairs = zip(texts, numbers.tolist(), strict=True)
-        rows = [{"text": text, "label": str(number)} for text, number in pairs]
+        # By number: two classes may have equal names, and JSON has fewer types.
+        names = [str(label) for label in self.classes_.tolist()]
+        self._names = [str(number) for number in range(len(names))]
+        rows = [
+            {"text": text, "label": str(index)}
+            for text, index in zip(texts, indices.tolist(), strict=True)
+        ]
         given = {
             "init_from": self.init_from,
             "train.num_epochs": float(self.num_epochs),
             "train.batch_size": self.batch_size,
             "task.max_seq_length": self.max_seq_length,
-            "seed": self.random_state or 0,
-            **dict(self.fields or {}),
+            "seed": self._seed(),
         }
+        if len({name.strip() for name in names} - {""}) == len(names):
+            pairs = zip(self._names, names, strict=True)
+            given["task.label_names"] = tuple(map("=".join, pairs))
+            self._names = names
+        given |= dict(self.fields or {})
         if self.learning_rate is not None:
             given["optimizer.learning_rate"] = float(self.learning_rate)
-        config = api.make_config(self.config, given)
+        config = api.make_config(self.config or self._suited(), given)
         if config.task.get("kind") != "classification":
             raise ValueError(f"config={self.config}: is not for classes of texts")
         quiet = contextlib.nullcontext() if self.verbose else _quiet()
@@ -122,9 +137,21 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         """Returns the probability of each class."""
         check_is_fitted(self, "model_")
         found = self.model_.predict(_texts(X))
-        names = [str(number) for number in range(len(self.classes_))]
-        shares = [[row["scores"][name] for name in names] for row in found]
-        return np.array(shares).reshape(-1, len(names))
+        shares = [[row["scores"][name] for name in self._names] for row in found]
+        return np.array(shares).reshape(-1, len(self._names))
+
+    def _suited(self) -> str:
+        """Returns the config for weights of this family and size."""
+        source = weights.find_source(self.init_from)
+        is_small = source.shape()["model.hidden_size"] <= _SMALL
+        recipe = "tiny" if is_small else "base"
+        return f"finetune/text:recipe={recipe},model={source.family.name}"
+
+    def _seed(self) -> int:
+        """Returns the seed of a `fit`."""
+        if isinstance(self.random_state, numbers.Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(_SEEDS))
 
     def _open(self) -> None:
         """Loads the model, from a folder that is removed with this object."""

@@ -9,13 +9,13 @@ import logging
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
-from bert_jax.config import command_line, configuration, help
+from bert_jax.config import command_line, configuration, files, help
 from bert_jax.errors import Interrupted, escape_controls
 from bert_jax.runtime import failures, processes, signals, storage
 
@@ -65,19 +65,23 @@ def _run(argv: Sequence[str]) -> None:
     if line.help:
         print(help.help_text(line.config), end="")
         return
-    config_argument = (
-        configuration.load_config(line.config, line.overrides) if line.config else None
-    )
-    run_mode(line, config_argument)
+    if not line.config:
+        run_mode(line, None)
+        return
+    config = configuration.load_config(line.config, line.overrides)
+    run_mode(line, config, files.read_code(line.config))
 
 
 def run_mode(
-    line: command_line.CommandLine, config_argument: ConfigDict | None
+    line: command_line.CommandLine,
+    config_argument: ConfigDict | None,
+    code: Mapping[str, bytes] | None = None,
 ) -> int | None:
     """Runs a mode. Returns the result of `train.train`.
 
     Args:
       config_argument: The config. None means the work directory's.
+      code: Result of `files.read_code`, of which a run keeps a copy.
     """
     processes.connect(line.mode == "train")
     if not processes.is_first():
@@ -108,7 +112,7 @@ def run_mode(
     processes.check_same("the config", workdirs.agreed_fields(task.config))
     match line.mode:
         case "train":
-            return train.train(task, workdir)
+            return train.train(task, workdir, code)
         case "prepare":
             _prepare(task)
         case "evaluate":

@@ -1,6 +1,7 @@
 """The training loop, the same for every task."""
 
 import contextlib
+from collections.abc import Mapping
 
 from bert_jax.errors import Interrupted
 from bert_jax.runtime import processes, signals
@@ -11,12 +12,13 @@ from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import trackers
 
 
-def train(task: Task, folder: Path) -> int:
+def train(task: Task, folder: Path, code: Mapping[str, bytes] | None = None) -> int:
     """Trains to `config.train.num_steps`, from the newest checkpoint if there is one.
 
     Args:
       task: The task, whose config is resolved.
       folder: The work directory.
+      code: Result of `files.read_code`. None means that the code is not known.
 
     Returns:
       The step whose weights are the run's result.
@@ -30,7 +32,7 @@ def train(task: Task, folder: Path) -> int:
         if processes.is_first():
             stack.enter_context(workdir.lock_workdir(folder))
         processes.barrier()
-        run = Run(task, folder, stack)
+        run = Run(task, folder, stack, code)
         try:
             train_loop(run)
             return run.finish()

@@ -11,6 +11,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models import attention
 from bert_jax.runtime import storage
+from bert_jax.tasks.objectives import OBJECTIVES
 from bert_jax.training import optimizer, setup
 from bert_jax.workdir import folder
 
@@ -21,6 +22,13 @@ OWN = {
     "from bert_jax.models.attention import einsum_attention as own\n",
     "model.architecture": "from bert_jax.family import FAMILIES as names\n"
     "from bert_jax.family import Family\nown = Family()\n",
+    "task.objective": """from bert_jax.tasks.objectives import MASKED_LM as lm
+from bert_jax.tasks.objectives import OBJECTIVES as names
+own = lm._replace(
+    losses=lambda out, x: lm.losses(out, x) | {"mean": out["masked_lm_logits"].mean()},
+    weights=lambda x: lm.weights(x) | {"mean": 1.0 + 0 * x["input_ids"][0, 0]},
+)
+""",
     "optimizer.name": "from bert_jax.training.optimizer import OPTIMIZERS as names\n"
     "own = names['adamw']\n",
     "optimizer.schedule": "from bert_jax.training.optimizer import SCHEDULES as names\n"
@@ -59,7 +67,12 @@ def test_config_file_that_defines_the_task_is_needed_by_every_mode(write):
     Path("rows.jsonl").write_text('{"text": "a [MASK]"}\n')
     out, _ = run(spec, "run", "--mode=predict", "--input=rows.jsonl")
     assert "probability" in out
-    run(spec, "run", short)  # the same command resumes
+    assert Path("run/code/focal.py").read_text() == Path("focal.py").read_text()
+    _, error = run(spec, "run", short)  # the same command resumes
+    assert "not the code" not in error
+    Path("focal.py").write_text(Path("focal.py").read_text() + "# a change\n")
+    _, error = run(spec, "run", short)
+    assert "warning: not the code that this run began with: focal.py (" in error
 
 
 @pytest.mark.parametrize("field", OWN)
@@ -72,7 +85,12 @@ def test_config_file_definitions_must_be_there_but_for_the_weights(write, field)
     recorded = folder.read_config(place)
     recorded["defined_in"] = {"task": {"name": "focal.py"}}  # by an earlier version
     assert configuration.complete_config(recorded, "run")
-    for names in (attention.ATTENTIONS, optimizer.OPTIMIZERS, optimizer.SCHEDULES):
+    for names in (
+        attention.ATTENTIONS,
+        optimizer.OPTIMIZERS,
+        optimizer.SCHEDULES,
+        OBJECTIVES,
+    ):
         names.pop("focal", None)
     FAMILIES.pop("focal", None)
     if field != "task.name":  # `tasks.create_task` refuses it
@@ -81,3 +99,12 @@ def test_config_file_definitions_must_be_there_but_for_the_weights(write, field)
     assert configuration.complete_config(recorded, "run", code=False)
     with pytest.raises(UserError, match="another config: "):
         folder.check_run(place, configuration.load_config("micro.py", []))
+
+
+@pytest.mark.slow
+def test_run_warns_of_a_loss_that_each_micro_batch_adds(write):
+    spec = write("task.objective")
+    for parts, expected in ((1, 0), (2, 1)):
+        flags = ["--config.train.num_steps=1", f"--config.train.micro_batches={parts}"]
+        _, error = run(spec, f"run_{parts}", *flags)
+        assert error.count("warning: the weight of mean in a batch is not") == expected

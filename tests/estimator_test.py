@@ -3,6 +3,7 @@
 import json
 import pickle
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow
@@ -12,8 +13,10 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import bert_jax
+from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.estimator import BertClassifier
+from bert_jax.registry import FAMILIES
 
 WORDS = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
 NO_DROPOUT = {
@@ -46,6 +49,22 @@ def model(plain):
     )
 
 
+@pytest.fixture
+def fitted(monkeypatch):
+    """Returns a function that returns the config with which a classifier trains."""
+
+    def fit(config, *_, **__):
+        raise StopIteration(config)
+
+    def config_of(model, labels=(0, 1)):
+        with pytest.raises(StopIteration) as caught:
+            model.fit(["a text"] * len(labels), labels)
+        return caught.value.value
+
+    monkeypatch.setattr(bert_jax.api, "fit", fit)
+    return config_of
+
+
 @pytest.mark.slow
 def test_classifier_learns_is_pickled_and_searched_over(model, capfd):
     texts = np.array([row["text"] for row in rows(96)])
@@ -53,6 +72,7 @@ def test_classifier_learns_is_pickled_and_searched_over(model, capfd):
     model.fit(texts, labels)
     assert not any(capfd.readouterr())
     assert model.classes_.tolist() == [3, 10] and model.score(texts, labels) > 0.9
+    assert [*model.model_.labels] == ["3", "10"]
     found = model.predict_proba(texts[:5])
     np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
     again = pickle.loads(pickle.dumps(model))
@@ -72,6 +92,51 @@ def test_classifier_learns_is_pickled_and_searched_over(model, capfd):
         clone(model).fit(texts[:3], [0.0, 1.0, np.nan])
     with pytest.raises(ValueError, match="one class"):
         clone(model).fit(texts, np.zeros(96))
+
+
+@pytest.mark.parametrize(
+    ("random_state", "same"), [(None, False), (3, True), (np.int64(3), True)]
+)
+def test_random_state_is_as_in_scikit_learn(random_state, same, fitted):
+    """None is another seed for each fit, an int the same one."""
+    model = BertClassifier(random_state=random_state)
+    seeds = {fitted(model).seed for _ in range(3)}
+    assert seeds == {3} if same else len(seeds) > 1
+    again = []
+    for _ in range(2):
+        np.random.seed(1)  # what None draws from
+        again.append(fitted(BertClassifier(random_state=None)).seed)
+    assert again[0] == again[1]
+
+
+@pytest.mark.parametrize(
+    ("classes", "names"),
+    [
+        (["World", "Sports"], ["0=Sports", "1=World"]),
+        ([1, 0], ["0=0", "1=1"]),
+        (["a=b, 'c'", "d"], ["0=a=b, 'c'", "1=d"]),
+        (["", "a"], []),
+        (["a ", "a"], []),
+    ],
+)
+def test_report_has_the_names_of_classes(classes, names, fitted):
+    config = fitted(BertClassifier(), [classes[i % 2] for i in range(8)])
+    assert [*config.task.label_names] == names
+
+
+@pytest.mark.parametrize(
+    ("family", "hidden", "rate"),
+    [("bert", 256, 5e-4), ("bert", 384, 3e-5), ("mpnet", 768, 3e-5)],
+)
+def test_recipe_suits_the_weights(family, hidden, rate, fitted, monkeypatch):
+    sizes = {"model.hidden_size": hidden}
+    source = SimpleNamespace(shape=lambda: sizes, family=FAMILIES[family])
+    monkeypatch.setattr(weights, "find_source", lambda _: source)
+    config = fitted(BertClassifier())
+    assert config.optimizer.learning_rate == rate
+    assert config.model.architecture == family
+    config = fitted(BertClassifier(config="finetune/text:recipe=large"))
+    assert config.optimizer.learning_rate == 3e-5
 
 
 @pytest.mark.filterwarnings("ignore:Can't test estimator")

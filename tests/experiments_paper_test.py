@@ -9,6 +9,15 @@ from bert_jax.errors import UserError
 from experiments.paper import options, runs, tasks
 
 __all__ = ["command", "data"]  # fixtures
+OBJECTIVE = """from bert_jax.tasks.objectives import MASKED_LM, OBJECTIVES
+
+extends, SCALE = "base", 1.0
+OBJECTIVES["scaled"] = MASKED_LM
+
+
+def get_config(config):
+    config.task.objective = "scaled"
+"""
 
 
 def test_table_5_is_four_pretrainings_and_five_systems(data):
@@ -40,6 +49,20 @@ def test_run_folder_name_has_what_shapes_the_run(data):
     # Fine-tuning's fields rename fine-tuning alone.
     other = planned(data, "--finetuning.train.num_steps=70")
     assert other[0].folder == first and other[1].folder != planned(data)[1].folder
+
+
+def test_pretraining_config_of_another_text_is_another_run(data, tmp_path):
+    (tmp_path / "base.py").write_text(OBJECTIVE)
+    text = 'extends = "base"\n\n\ndef get_config(config):\n    config.seed = 0\n'
+    (tmp_path / "child.py").write_text(text)
+
+    def name():
+        return planned(data, f"--config={tmp_path / 'child.py'}")[0].folder.name
+
+    first = name()
+    assert name() == first
+    (tmp_path / "base.py").write_text(OBJECTIVE.replace("1.0", "2.0"))
+    assert name() != first
 
 
 def test_figure_5_starts_from_checkpoints_that_are_kept(data):

@@ -164,19 +164,46 @@ TASKS["focal"] = Focal
 def get_config(config):
     config.task.name = "focal"
 """
+CHILD = """extends = "own"
+
+
+def get_config(config):
+    config.seed = 3
+"""
+IMPORTING = """import own_module
+extends = "micro"
+
+
+def get_config(config):
+    config.task.name = "named"
+"""
 
 
 def test_file_of_another_text_is_another_run(micro, tmp_path, monkeypatch):
-    """Where the config names something that it defines, which may have changed."""
+    """Where a config names what a file defines that it is, extends or imports."""
     monkeypatch.chdir(tmp_path)
-    Path("own.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
     Path("micro.py").write_text(Path(micro).read_text())
-    command = ["--config=own.py", "--config=micro.py", "--grid=seed=0"]
-    before = [run.folder.name for run in sweep.plan(*sweep.parse(command))]
-    Path("own.py").write_text(OWN.replace("one's", "my"))
-    Path("micro.py").write_text(Path("micro.py").read_text() + "# a comment\n")
-    after = [run.folder.name for run in sweep.plan(*sweep.parse(command))]
-    assert before[0] != after[0] and before[1] == after[1]
+    Path("own.py").write_text(OWN)
+    Path("own_module.py").write_text(OWN.replace("focal", "named"))
+    Path("child.py").write_text(CHILD)
+    Path("importing.py").write_text(IMPORTING)
+    command = ["--grid=seed=0"]
+    command += [f"--config={x}.py" for x in ("own", "child", "importing", "micro")]
+
+    def names():
+        return [run.folder.name for run in sweep.plan(*sweep.parse(command))]
+
+    def changed(name, text):
+        before = names()
+        Path(name).write_text(text)
+        return [x != y for x, y in zip(before, names(), strict=True)]
+
+    assert changed("own.py", OWN.replace("one's", "my")) == [True, True, False, False]
+    text = (tmp_path / "own_module.py").read_text()
+    assert changed("own_module.py", f"{text}A = 1\n") == [False, False, True, False]
+    text = (tmp_path / "micro.py").read_text()
+    assert changed("micro.py", f"{text}# a comment\n") == [True, True, True, False]
 
 
 def scored(scores):

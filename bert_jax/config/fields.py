@@ -247,7 +247,7 @@ FIELDS: dict[str, Field] = {
     "optimizer.decay_fraction": Field(0.1, SHARE),
     # rate ~ (fraction of steps left) ** power. 1 means linear.
     "optimizer.decay_power": Field(1.0),
-    # Multiplied by the learning rate. Biases and LayerNorm do not decay.
+    # Multiplied by the learning rate. Biases and arrays of one axis do not decay.
     "optimizer.weight_decay": Field(0.01),
     "optimizer.beta1": Field(0.9, "[0, 1)"),  # decay of the gradients' running mean
     # Decay of the squared gradients' running mean

@@ -8,11 +8,16 @@ adds fields: `config.task.gamma = 2.0`, or `Field(2.0, "[0, 5]")` with the allow
 values (bert_jax/config/field.py).
 """
 
+import ast
 import difflib
+import importlib.util
 import inspect
 import os
 import re
+import sys
 import traceback
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,12 @@ from bert_jax.config.field import Field
 from bert_jax.errors import Interrupted, UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+# Packages whose code a run's record leaves out: their version is that of the software.
+_OURS = {"bert_jax", "families", *sys.stdlib_module_names}
+_INSTALLED = {"site-packages", "dist-packages"}
+# A registry's values may name an object so.
+_IMPORT_PATH = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):\w+")
+_EXTENDED: dict[Path, Path] = {}  # by each config file, when it last ran
 
 
 def config_name(spec: str) -> str:
@@ -64,8 +75,11 @@ def load_file(spec: str) -> ConfigDict:
         exec(compile(path.read_bytes(), path, "exec"), module)
         function = module["get_config"]
         parameters = list(inspect.signature(function).parameters)
+        _EXTENDED.pop(path.resolve(), None)
         if "extends" in module:
-            base = load_file(_find(module["extends"], path))
+            found = _find(module["extends"], path)
+            _EXTENDED[path.resolve()] = path_of(found).resolve()
+            base = load_file(found)
             args, parameters = [base.lock()], parameters[1:]
             base.task.unlock()  # a task may add fields
         # Of fine-tuning, whose recipe was called size before 1.0.
@@ -92,6 +106,73 @@ def load_file(spec: str) -> ConfigDict:
     with config.ignore_type():
         config.update_from_flattened_dict({n: own[n].default for n in own})
     return config
+
+
+def read_code(spec: str) -> dict[str, bytes]:
+    """Returns what a config file, which has run, consists of: its text, that of the
+    files that it extends and of the modules that these import, directly or not.
+
+    Modules that are installed, Python's and this software's are left out. An import
+    counts where it is a statement, also in a function, or a registry's MODULE:NAME.
+
+    Returns:
+      Each file's content, by a path that does not depend on the machine.
+    """
+    top = path_of(spec).resolve()
+    left, found = [(top, "")], dict[Path, tuple[str, bytes]]()
+    while left:
+        path, module = left.pop(0)
+        if path in found or _INSTALLED & {*path.parts}:
+            continue
+        is_package = path.stem == "__init__"
+        if module:
+            name = f"{module.replace('.', '/')}{'/__init__' * is_package}.py"
+        elif path.is_relative_to(CONFIGS):
+            name = f"configs/{path.relative_to(CONFIGS).as_posix()}"
+        else:
+            name = Path(os.path.relpath(path, top.parent)).as_posix()
+        content = path.read_bytes()
+        found[path] = (name.replace("../", "up/"), content)
+        if path in _EXTENDED and not module:
+            left.append((_EXTENDED[path], ""))
+        package = module if is_package else module.rpartition(".")[0]
+        for imported in _imported(content, package):
+            origin = getattr(_module(imported), "origin", None) or ""
+            if origin.endswith(".py"):
+                left.append((Path(origin).resolve(), imported))
+    return dict(sorted(found.values()))
+
+
+def _imported(content: bytes, package: str) -> Iterator[str]:
+    """Yields the modules that a text may import, each after the packages that it is
+    in."""
+    for node in ast.walk(ast.parse(content)):
+        names: list[str] = []
+        match node:
+            case ast.Import():
+                names = [alias.name for alias in node.names]
+            case ast.ImportFrom():
+                base = "." * node.level + (node.module or "")
+                base = importlib.util.resolve_name(base, package)
+                names = [f"{base}.{alias.name}" for alias in node.names]
+            case ast.Constant(value=str() as text):
+                names = [x[1] for x in [_IMPORT_PATH.fullmatch(text)] if x]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] not in _OURS:
+                yield from (".".join(parts[:n]) for n in range(1, len(parts) + 1))
+
+
+def _module(name: str) -> ModuleSpec | None:
+    """Finds a module, which may not exist. Imports nothing."""
+    if name in sys.modules:
+        return getattr(sys.modules[name], "__spec__", None)
+    parent = name.rpartition(".")[0]
+    if not parent:
+        return importlib.util.find_spec(name)
+    package = _module(parent)
+    where = package and package.submodule_search_locations
+    return PathFinder.find_spec(name, where) if where else None
 
 
 def _find(base: str, path: Path) -> str:

@@ -57,8 +57,10 @@ class Objective(NamedTuple):
     `token_scores`, the scores of the logits alone. By default it is BERT's masked LM.
 
     Attributes:
-      losses: (outputs, batch) -> each loss, summed over the rows.
-      weights: batch -> the divisor of each sum.
+      losses: (outputs, batch) -> each loss, summed over the rows. With micro-batches
+        the batch is one of them, and the sums are added: a mean with the weight 1 would
+        count once for each.
+      weights: batch -> the divisor of each sum, which is a sum over the rows too.
       scores: (outputs, batch) -> further scores on held-out text, as (sum, weight).
       next_sentence: Whether the next sentence loss is added, where the config has it.
       prefix: Prefix of scores and logits. The model outputs `PREFIX_logits` for

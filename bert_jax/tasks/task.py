@@ -263,7 +263,8 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def loss_weights(self, batch: Arrays) -> Scalars:
-        """Returns the divisor of each named loss, computed from the batch alone."""
+        """Returns the divisor of each named loss, computed from the batch alone: like
+        the losses a sum over its rows."""
 
     @abc.abstractmethod
     def evaluation_batches(

@@ -1,12 +1,15 @@
 """Adam as BERT uses it (google-research/bert, optimization.py): schedule, clipping,
-decay by name."""
+decay by axes."""
 
+import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,9 +25,10 @@ from bert_jax.models.layers import kernel_inputs
 from bert_jax.registry import OPTIMIZERS, SCHEDULES
 from bert_jax.training import anomaly
 
-# AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
-# stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
-NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
+# A part of a path. With split heads a bias and a norm's scale have two axes.
+_VECTOR = re.compile(r"(?:^|[/_])(?:bias|scale)(?:_\d+)?(?:/|$)")
+# Logical axes of the inputs and outputs of an encoder's matrices.
+_SIDES = {"embed", "heads", "head_dim", "mlp"}
 MUON_MOMENTUM = 0.95
 # Times the root of a matrix's longer side: its entries then move as far as AdamW's do,
 # so rate and decay are AdamW's (Liu et al. 2025, arXiv:2502.16982, section 2.2).
@@ -153,20 +157,53 @@ def _rise_and_fall(
 
 
 def decay_mask(params: PyTree, unused: Sequence[str] = ()) -> PyTree[bool]:
-    """Returns True for parameters that decay: all except LayerNorm's and biases.
+    """Returns True for parameters that decay: all except those of one axis and biases.
 
-    The parameter's path decides, not its shape. Embeddings decay. Parameters on which
-    the loss does not depend keep their values, as in optimization.py.
+    For BERT these are AdamWeightDecayOptimizer's exclude_from_weight_decay: LayerNorm's
+    and biases. Embeddings decay. Parameters on which the loss does not depend keep
+    their values, as in optimization.py.
 
     Args:
       unused: Parts without a gradient, such as `bert/pooler`
         (`Task.unused_parameters`).
     """
 
-    def decays(name: str, _: Any) -> bool:
-        return not (NOT_DECAYED.search(name) or _is_in(name, unused))
+    def decays(name: str, param: Any) -> bool:
+        is_vector = len(layer_axes(name, param.ndim)) < 2 or _VECTOR.search(name)
+        return not (is_vector or _is_in(name, unused))
 
     return map_named(decays, params)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mask:
+    """`decay_mask` as a function of the parameters alone, for OPTIMIZERS.
+
+    Attributes:
+      unused: See `decay_mask`.
+      axes: Logical names of each parameter's axes, by its path, as far as they are
+        known.
+    """
+
+    unused: Sequence[str]
+    axes: Mapping[str, Sequence[str | None]]
+
+    def __call__(self, params: PyTree) -> PyTree[bool]:
+        return decay_mask(params, self.unused)
+
+
+def axis_names(boxed: PyTree) -> dict[str, tuple[str | None, ...]]:
+    """Returns the names of the axes of parameters that are boxed with them, by path."""
+    leaves = jax.tree_util.tree_leaves_with_path(boxed, is_leaf=_has_names)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): box.names
+        for path, box in leaves
+        if _has_names(box)
+    }
+
+
+def _has_names(leaf: Any) -> bool:
+    return isinstance(leaf, nn.Partitioned)
 
 
 class ScaleByBertAdamState(NamedTuple):
@@ -205,7 +242,9 @@ def scale_by_bert_adam(
 
 
 def make_optimizer(
-    config: ConfigDict, unused: Sequence[str] = ()
+    config: ConfigDict,
+    unused: Sequence[str] = (),
+    axes: Mapping[str, Sequence[str | None]] = MappingProxyType({}),
 ) -> optax.GradientTransformationExtraArgs:
     """Makes the optimizer that `config.optimizer` names, with clipping.
 
@@ -216,6 +255,7 @@ def make_optimizer(
 
     Args:
       unused: See `decay_mask`.
+      axes: See `Mask`.
 
     Returns:
       An optimizer whose `update` needs the parameters and `learning_rate`, the rate of
@@ -226,7 +266,7 @@ def make_optimizer(
     """
     fields = config.optimizer
     maker = OPTIMIZERS.lookup(fields.name)
-    mask = functools.partial(decay_mask, unused=unused)
+    mask = Mask(unused, axes)
 
     def at(rate: Float[Array, ""] | float) -> optax.GradientTransformation:
         rule = maker(fields, optax.constant_schedule(rate), mask)
@@ -349,12 +389,18 @@ def lamb(
     return optax.chain(
         optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.eps),
         optax.add_decayed_weights(optimizer.weight_decay, mask),
-        optax.stateless(functools.partial(map_named, _scaled_by_trust_ratio)),
+        optax.stateless(
+            lambda updates, params: map_named(
+                _scaled_by_trust_ratio, updates, params, mask(params)
+            )
+        ),
         optax.scale_by_learning_rate(schedule),
     )
 
 
-def _scaled_by_trust_ratio(name: str, update: Array, param: Array) -> Array:
+def _scaled_by_trust_ratio(
+    name: str, update: Array, param: Array, decays: bool
+) -> Array:
     """Scales an update by (parameter norm / update norm).
 
     The paper's phi is the identity, as in its experiments. Its "layer" is a parameter
@@ -362,7 +408,7 @@ def _scaled_by_trust_ratio(name: str, update: Array, param: Array) -> Array:
     (tensorflow/addons, optimizers/lamb.py), the ratio is 1 for biases and LayerNorm,
     which do not decay, and if one of the norms is 0.
     """
-    if NOT_DECAYED.search(name):
+    if not decays:
         return update
     axes = layer_axes(name, update.ndim)
     param_norm, update_norm = (
@@ -386,55 +432,70 @@ def muon(
     Raises (its `init`):
       UserError: No parameter that learns is a matrix of an encoder.
     """
-    axes = functools.partial(map_named, lambda name, x: matrix_axes(name, x.ndim))
+    names = getattr(mask, "axes", {})
+
+    def sides(name: str, param: Any) -> contrib.MuonDimensionNumbers | None:
+        return matrix_axes(name, param.ndim, names.get(name))
+
+    def scale(name: str, update: Array) -> Array:
+        """Scales an update to the length of Adam's."""
+        found = sides(name, update)
+        assert found is not None
+        lengths = (math.prod(update.shape[axis] for axis in side) for side in found)
+        return update * MUON_RMS * max(lengths) ** 0.5
+
     matrices = optax.chain(
         contrib.scale_by_muon(
-            beta=MUON_MOMENTUM, eps=optimizer.eps, weight_dimension_numbers=axes
+            beta=MUON_MOMENTUM,
+            eps=optimizer.eps,
+            weight_dimension_numbers=functools.partial(map_named, sides),
         ),
-        optax.stateless(lambda updates, _: map_named(_scaled_to_adams, updates)),
+        optax.stateless(lambda updates, _: map_named(scale, updates)),
     )
     rest = optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.eps)
+
+    def label(params: PyTree) -> PyTree[str]:
+        labels = map_named(lambda *x: "matrices" if sides(*x) else "rest", params)
+        # `optax.tree.map_params` passes a placeholder, which has no leaves.
+        if "matrices" not in (leaves := jax.tree.leaves(labels)) and leaves:
+            raise UserError(
+                "config.optimizer.name=muon: no matrix of a Transformer encoder learns "
+                "in this run; choose adamw"
+            )
+        return labels
+
     return optax.chain(
-        optax.partition({"matrices": matrices, "rest": rest}, _labels),
+        optax.partition({"matrices": matrices, "rest": rest}, label),
         optax.add_decayed_weights(optimizer.weight_decay, mask),
         optax.scale_by_learning_rate(schedule),
     )
 
 
-def matrix_axes(name: str, rank: int) -> contrib.MuonDimensionNumbers | None:
+def matrix_axes(
+    name: str, rank: int, names: Sequence[str | None] | None = None
+) -> contrib.MuonDimensionNumbers | None:
     """Returns the axes of a parameter's inputs and of its outputs, between which it is
-    a matrix. None means that it is not an encoder's matrix. Layers that are stacked in
-    one array are separate matrices.
+    a matrix. None means that it is not an encoder's matrix. Along other axes, which are
+    stacked layers, `experts` and those before the first of _SIDES, it has separate
+    matrices.
 
     Args:
       name: Path, such as bert/encoder/layer_0/attention/query/kernel.
       rank: Number of axes.
+      names: Logical names of the axes. None means that only a kernel is a matrix:
+        BERT's attention by its path, of other modules the last two axes.
     """
-    if "encoder/" not in name or not name.endswith("/kernel"):
+    if "encoder/" not in name:
         return None
-    every = layer_axes(name, rank)
-    # [embed, heads, head_dim], [heads, head_dim, embed], or a matrix as it is.
-    inputs = kernel_inputs(name.split("/")[:-1])
-    return contrib.MuonDimensionNumbers(every[:inputs], every[inputs:])
-
-
-def _scaled_to_adams(name: str, update: Array) -> Array:
-    sides = matrix_axes(name, update.ndim)
-    assert sides is not None
-    lengths = (math.prod(update.shape[axis] for axis in side) for side in sides)
-    return update * MUON_RMS * max(lengths) ** 0.5
-
-
-def _labels(params: PyTree) -> PyTree[str]:
-    label_tree = map_named(
-        lambda name, param: "matrices" if matrix_axes(name, param.ndim) else "rest",
-        params,
-    )
-    labels = jax.tree.leaves(label_tree)
-    # `optax.tree.map_params` passes a placeholder, which has no leaves.
-    if labels and "matrices" not in labels:
-        raise UserError(
-            "config.optimizer.name=muon: no matrix of a Transformer encoder learns in "
-            "this run; choose adamw"
-        )
-    return label_tree
+    axes, module = layer_axes(name, rank), name.split("/")[:-1]
+    known = [axis for axis in axes if names and names[axis] in _SIDES]
+    if names and "embed" in names and len(known) > 1:
+        sides = [x for x in axes if x >= known[0] and names[x] != "experts"]
+        inputs = len(sides) - 1 if names[sides[-1]] == "embed" else 1
+    elif name.endswith("/kernel") and len(axes) > 1:
+        has_heads = not names and "attention" in module
+        inputs = kernel_inputs(module) if has_heads else 1
+        sides = [*(axes if has_heads else axes[-2:])]
+    else:
+        return None
+    return contrib.MuonDimensionNumbers(tuple(sides[:inputs]), tuple(sides[inputs:]))

@@ -141,6 +141,7 @@ class Run:
       task: The task, whose config is resolved.
       folder: The work directory.
       stack: A stack whose end closes the run.
+      code: Result of `files.read_code`. None means that the code is not known.
 
     Attributes:
       train_step: The training step.
@@ -159,7 +160,13 @@ class Run:
     step: int
     counted: tuple[float, float]  # for the last batch, see `log.count_positions`
 
-    def __init__(self, task: Task, folder: storage.Path, stack: contextlib.ExitStack):
+    def __init__(
+        self,
+        task: Task,
+        folder: storage.Path,
+        stack: contextlib.ExitStack,
+        code: Mapping[str, bytes] | None = None,
+    ):
         config = task.config
         self.task, self.folder = task, folder
         self.mesh = sharding.make_mesh(config)
@@ -187,6 +194,14 @@ class Run:
         self._open(stack, resume_step)
         for line in opening_lines(self, resume_step):
             self.log.note(line)
+        if code is not None and processes.is_first():
+            if resume_step is None:
+                workdir.write_code(folder, code)
+            elif names := workdir.changed_code(folder, code):
+                self.log.note(
+                    f"warning: not the code that this run began with: "
+                    f"{', '.join(names)} (a copy is in {folder}/{workdir.CODE})"
+                )
         self.log.tell(task.notices)
 
     def _claim(self) -> None:

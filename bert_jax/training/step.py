@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from bert_jax.errors import UserError
 from bert_jax.models import float8, lora
@@ -292,6 +292,21 @@ def _gradients(
     return _added(functools.partial(gradient, params), parts)
 
 
+def uneven_weights(
+    loss_weights: WeightFunction, batch: Arrays, micro_batches: int
+) -> dict[str, Bool[Array, ""]]:
+    """Returns, by loss, whether its weight differs from the sum of the parts' weights.
+
+    Then the loss may not be a sum over rows either, such as a mean with the weight 1,
+    which each part adds to the batch's loss.
+    """
+    parts = jax.lax.map(loss_weights, _cut(batch, micro_batches))
+    return {
+        name: jnp.abs(jnp.sum(parts[name]) - weight) > 1e-3 * jnp.abs(weight)
+        for name, weight in loss_weights(batch).items()
+    }
+
+
 def _gradients_of_vectors(
     params: Params,
     batch: Arrays,
@@ -386,12 +401,12 @@ class Step:
         """
         self.task, self.mesh = task, mesh
         self.seeds = Seeds(task.config)
-        self._optimizer = optimizers.make_optimizer(
-            task.config, task.unused_parameters()
-        )
         self._base = base
         self._initial = (task if base is None else base).initial_params
         shapes = self._initial.shapes
+        self._optimizer = optimizers.make_optimizer(
+            task.config, task.unused_parameters(), optimizers.axis_names(shapes)
+        )
         self.abstract = abstract_state(task, self._optimizer, mesh, shapes)
         params = self.abstract.params
         self._learns = optimizers.trainable_filter(task.config.optimizer, params)
@@ -541,5 +556,23 @@ class Step:
             log.note(f"compiling the step at length {batch['input_ids'].shape[-1]}")
             traced = self.trace(state, batch, micro_batches)
             self._compiled[shapes] = traced.lower().compile()
+            self._check_weights(batch, micro_batches, log)
             processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer
         return self._compiled[shapes]
+
+    def _check_weights(self, batch: Arrays, micro_batches: int, log: Log) -> None:
+        """Warns of losses that may count more often in several micro-batches."""
+        if micro_batches == 1 or self.task.compares_rows:
+            return
+        weights = self.task.loss_weights
+        found = self.seeds.each(
+            lambda rows: uneven_weights(weights, rows, micro_batches)
+        )
+        with sharding.activate_mesh(self.mesh):
+            uneven = jax.device_get(jax.jit(found)(batch))
+        for name in [name for name, is_uneven in uneven.items() if is_uneven.any()]:
+            log.note(
+                f"warning: the weight of {name} in a batch is not the sum of those in "
+                f"its {micro_batches} micro-batches. If it is a mean, not a sum over "
+                f"rows, it counts {micro_batches} times (docs/extending.md)"
+            )

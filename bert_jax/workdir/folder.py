@@ -22,6 +22,8 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path, write_atomically
 
+CODE = "code"  # subfolder
+
 
 @contextlib.contextmanager
 def lock_workdir(workdir: Path) -> Iterator[None]:
@@ -100,6 +102,29 @@ def digest(arrays: Any) -> str:
         found.update(f"{name} {array.dtype} {array.shape}".encode())
         found.update(array.view(np.uint8).data)
     return found.hexdigest()
+
+
+def write_code(workdir: Path, code: Mapping[str, bytes]) -> None:
+    """Writes a copy of a new run's code.
+
+    Args:
+      code: Result of `files.read_code`.
+    """
+    epath.Path(workdir / CODE).rmtree(missing_ok=True)
+    for name, content in code.items():
+        write_atomically(workdir / CODE / name, content)
+
+
+def changed_code(workdir: Path, code: Mapping[str, bytes]) -> list[str]:
+    """Returns the names of files that are not as in the run's copy, if it has one."""
+    if not (workdir / CODE).exists():
+        return []
+    copies = {name: workdir / CODE / name for name in code}
+    return [
+        name
+        for name, copy in copies.items()
+        if not copy.exists() or copy.read_bytes() != code[name]
+    ]
 
 
 def has_config(workdir: Path) -> bool:

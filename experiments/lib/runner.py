@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import filelock
 
 from bert_jax.config import command_line as flags
-from bert_jax.config import configuration
+from bert_jax.config import configuration, files
 from bert_jax.errors import UserError, escape_controls
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
@@ -119,9 +119,28 @@ class Run(NamedTuple):
         return f"delete {self.folder}, and the same command trains it again"
 
 
-def digest(*texts: str) -> str:
+def digest(*texts: str | bytes) -> str:
     """Returns a short hash for folder names."""
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
+    encoded = [x.encode() if isinstance(x, str) else x for x in texts]
+    return hashlib.sha256(b"\n".join(encoded)).hexdigest()[:8]
+
+
+def identify(spec: str, fields: Sequence[str]) -> str:
+    """Returns what decides the runs of a config file, which may change: its values and,
+    if one of these names code of its own, this code.
+
+    Args:
+      fields: `--config.FIELD=VALUE`.
+
+    Raises:
+      UserError: The config does not allow a field or value.
+    """
+    config = configuration.load_config(spec, fields)
+    values = json.dumps(config.to_dict(), sort_keys=True)
+    if not configuration.names_added_code(config):
+        return values
+    code = {name: digest(x) for name, x in files.read_code(spec).items()}
+    return values + json.dumps(code)
 
 
 def finish(

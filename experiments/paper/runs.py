@@ -7,16 +7,20 @@ A folder is named after everything that shapes its run, so tables share common r
     OUTPUT/features/mlm-cased-77ab0e31/ner-5seeds-...
 """
 
-import json
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from bert_jax.config import configuration
 from bert_jax.config.configuration import field_of
-from experiments.lib.runner import ROOT, Run, digest
+from experiments.lib.runner import Run, digest, identify
 from experiments.paper import tables
-from experiments.paper.options import SHAPE, Options, finetuning_config
+from experiments.paper.options import (
+    SHAPE,
+    Options,
+    finetuning_config,
+    pretraining_config,
+)
 from experiments.paper.systems import Pretraining, System
 from experiments.paper.tasks import Found
 
@@ -56,7 +60,10 @@ def pretraining(options: Options, run: Pretraining) -> Run:
         fields.append(f"--config.checkpoint.save_every={save}")
     fields += [f"--config.{field}" for field in run.fields]
     words = (f"words={options.words}",) if options.words else ()
-    name = f"{run.name}-{digest(Path(spec).name, *fields, *_own(spec), *words)}"
+    # A config of ours is known by its name. Another one may change.
+    is_ours = options.configs[run.model] == pretraining_config(run.model, options.size)
+    own = () if is_ours else (identify(spec, fields),)
+    name = f"{run.name}-{digest(Path(spec).name, *fields, *own, *words)}"
     data = f"--config.corpus.data_dir={options.output / 'prepared'}"
     folder = options.output / "pretraining" / name
     arguments = (f"--config={spec}", *fields, data)
@@ -64,13 +71,6 @@ def pretraining(options: Options, run: Pretraining) -> Run:
         given = (*arguments, f"--words={options.words}")
         return Run("pre-training", folder, given, program=BUDGET)
     return Run("pre-training", folder, arguments)
-
-
-def _own(spec: str) -> tuple[str, ...]:
-    """Returns the values of a config file that is not one of ours: it may change."""
-    if Path(spec.partition(":")[0]).resolve().parent == ROOT / "configs":
-        return ()
-    return (json.dumps(configuration.load_config(spec, []).to_dict(), sort_keys=True),)
 
 
 def _kept(options: Options) -> tuple[int, int]:

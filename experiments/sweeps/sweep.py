@@ -12,19 +12,18 @@
 All combinations of the files and the grids' values run one after the other, each as
 bert_jax.main in its own folder. The same command resumes. With --together the seeds of
 a combination, which must be consecutive, train in one program: faster for small models.
-A config file that defines something new is part of its runs' names: after a change of
-its text they are others. OUTPUT/report.md compares the scores on dev over the seeds.
+The code of a config file that defines something new, or imports or extends one that
+does, is part of its runs' names: after a change they are others. OUTPUT/report.md
+compares the scores on dev over the seeds.
 With --trials Optuna chooses the settings (the extra `search`): LOW..HIGH is a range of
 numbers, logarithmic if HIGH is ten times LOW or more, and A,B,... are choices.
 """
 
 import argparse
 import itertools
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bert_jax.config import configuration, files
@@ -177,10 +176,7 @@ def plan(
         if seeds:
             given += [f"--config.seed={seeds[0]}", f"--config.train.seeds={len(seeds)}"]
         arguments = (f"--config={spec}", *fields, *given)
-        config = configuration.load_config(spec, list(arguments[1:]))
-        whole = json.dumps(config.to_dict(), sort_keys=True)  # the file may change
-        if configuration.names_added_code(config):  # its definitions too
-            whole += Path(spec.partition(":")[0]).read_text()
+        whole = runner.identify(spec, arguments[1:])
         parts = [f"{f.split('.')[-1]}={v}" for f, v in point.items()]
         if len(options.config) > 1:
             parts.insert(0, files.config_name(spec))

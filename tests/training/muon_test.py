@@ -1,10 +1,12 @@
 """Muon against NumPy, for split heads and stacked layers, and Adam's share."""
 
+from types import MappingProxyType
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax.traverse_util import unflatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 from optimizer_config import make_config
 
 from bert_jax.errors import UserError
@@ -59,8 +61,8 @@ def reference(config, params, gradients, inputs):
     return matrix.reshape(params.shape)
 
 
-def after(config, params, gradients):
-    transformation = optimizer.make_optimizer(config)
+def after(config, params, gradients, axes=MappingProxyType({})):
+    transformation = optimizer.make_optimizer(config, (), axes)
     state = transformation.init(params)
 
     @jax.jit
@@ -107,6 +109,34 @@ def test_muon_is_numpys_and_adam_has_the_rest(stacked):
             assert_close(ours[at], expected, terms=GRADIENT_TERMS)
     for part in ("embeddings", "masked_lm"):
         jax.tree.map(np.testing.assert_array_equal, found[part], adamw[part])
+
+
+@pytest.mark.parametrize(
+    ("path", "names", "order"),
+    [
+        ("encoder/layer_0/experts/kernel", ("experts", "embed", "mlp"), (0, 1, 2)),
+        ("encoder/layer_0/experts/kernel", (None, "embed", "mlp"), (0, 1, 2)),
+        ("encoder/layer_0/experts/kernel", (), (0, 1, 2)),
+        ("encoder/layer_0/experts/kernel", ("embed", "experts", "mlp"), (1, 0, 2)),
+        ("encoder/layer_0/experts/kernel", ("e", "embed", "rank"), (0, 1, 2)),
+        ("encoder/layer_0/down", (None, "mlp", "embed"), (0, 1, 2)),
+        ("encoder/layers/up", ("layers", "embed", "mlp"), (0, 1, 2)),
+    ],
+)
+def test_muon_has_a_matrix_for_each_expert(path, names, order):
+    """As the names of the axes say. `order` is that of experts, inputs and outputs."""
+    config, rng = make_config(**FIELDS), np.random.default_rng(0)
+    params, *gradients = rng.normal(size=(4, 3, 6, 8)).astype(np.float32)
+    moved = np.argsort(order)
+    given = [{path: x.transpose(moved)} for x in (params, *gradients)]
+    first, *rest = (unflatten_dict(x, sep="/") for x in given)
+    axes = {path: names} if names else {}
+    ours = flatten_dict(after(config, first, rest, axes), sep="/")[path]
+    ours = np.asarray(ours).transpose(order)
+    for expert in range(3):
+        each = [gradient[expert] for gradient in gradients]
+        expected = reference(config, params[expert], each, 6)
+        assert_close(ours[expert], expected, terms=GRADIENT_TERMS)
 
 
 def test_muon_refuses_a_model_without_an_encoder():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from flax.traverse_util import flatten_dict
+from flax.traverse_util import flatten_dict, unflatten_dict
 from optimizer_config import make_config
 
 from bert_jax.training import optimizer
@@ -171,8 +171,8 @@ def test_forty_steps_equal_numpy(fields, stacked):
 @pytest.mark.parametrize("zero", ["parameters", "gradients"])
 def test_lamb_without_a_norm_takes_the_update_as_it_is(zero):
     config = make_config(name="lamb", warmup_steps=0, weight_decay=0.0)
-    params = {"kernel": np.full(2, float(zero != "parameters"), np.float32)}
-    gradients = {"kernel": np.full(2, float(zero != "gradients"), np.float32)}
+    params = {"kernel": np.full((2, 1), float(zero != "parameters"), np.float32)}
+    gradients = {"kernel": np.full((2, 1), float(zero != "gradients"), np.float32)}
     moved, _ = run(config, params, [gradients])
     expected = params["kernel"] - 1e-2 * gradients["kernel"]
     np.testing.assert_allclose(moved["kernel"], expected, rtol=1e-5)
@@ -183,6 +183,25 @@ def test_decay_mask_is_by_name(stacked):
     mask = flat(optimizer.decay_mask(model(stacked, np.zeros)))
     assert {name for name, decayed in mask.items() if decayed} == DECAYED & mask.keys()
     assert sum(mask.values()) == (5 if stacked else 7)
+
+
+@pytest.mark.parametrize(
+    ("path", "shape", "decays"),
+    [
+        ("rms_norm/scale", (8,), False),
+        ("encoder/layers/rms_norm/weight", (2, 8), False),
+        ("attention/query_norm/scale", (2, 4), False),
+        ("unbiased/kernel", (8, 8), True),
+        ("layer_norm_free/kernel", (8, 8), True),
+        ("relative_bias/embedding", (32, 2), False),
+        ("bilstm/bias_0", (2, 4, 8), False),
+        ("crf/first", (3,), False),
+        ("gamma", (), False),
+    ],
+)
+def test_arrays_of_one_axis_and_biases_do_not_decay(path, shape, decays):
+    params = unflatten_dict({path: np.zeros(shape)}, sep="/")
+    assert flat(optimizer.decay_mask(params)) == {path: decays}
 
 
 @pytest.mark.slow

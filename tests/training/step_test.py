@@ -110,6 +110,14 @@ def test_accumulation_over_micro_batches_divides_once_by_unequal_weights(
 
 
 @pytest.mark.slow
+def test_weight_that_is_no_sum_over_rows_is_found(batch):
+    def weights(rows):
+        return loss_weights(rows) | {"mean": jnp.float32(1)}
+
+    found = jax.jit(lambda rows: step.uneven_weights(weights, rows, 4))(batch)
+    assert {name for name, is_uneven in found.items() if is_uneven} == {"mean"}
+
+
 def test_randomness_follows_seed_and_step_only(batch):
     draws = [
         float(take(batch, seed=seed, at=at)[1]["slopes"])
