@@ -1,9 +1,9 @@
 """python -m bert_jax.main --config=configs/base.py [--mode=MODE] [...]"""
 
-from bert_jax.runtime import environment
-
 if __name__ == "__main__":  # before the slow imports
-    environment.prepare_memory()
+    from bert_jax import __main__
+
+    __main__.run()
 
 import logging
 import signal
@@ -17,22 +17,18 @@ from ml_collections import ConfigDict
 
 from bert_jax.config import command_line, configuration, help
 from bert_jax.errors import Interrupted, escape_controls
-from bert_jax.runtime import failures, processes, signals, storage
+from bert_jax.runtime import environment, failures, processes, storage
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs one mode. Returns the exit status."""
     set_up_logging()
     try:
-        with signals.handle_signals():
-            _run(argv)
-            sys.stdout.flush()
-            processes.disconnect()
-            signals.raise_if_interrupted()
+        _run(argv)
+        sys.stdout.flush()
+        processes.disconnect()
     except Interrupted as interrupted:
         return 128 + interrupted.signal_number
-    except KeyboardInterrupt:  # a second Ctrl-C
-        return 128 + signal.SIGINT
     except BaseException as error:
         if isinstance(error, BrokenPipeError):  # nobody reads standard output
             return 128 + signal.SIGPIPE
@@ -131,7 +127,3 @@ def _prepare(task: Any) -> None:
         for folder in data.folders:
             print(data.report(storage.storage_path(folder)), file=sys.stderr)
             print(f"prepared: {folder}")
-
-
-if __name__ == "__main__":
-    environment.end_process(main(sys.argv[1:]))

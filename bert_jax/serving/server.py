@@ -8,7 +8,6 @@ import ipaddress
 import json
 import logging
 import re
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -51,7 +50,7 @@ EXAMPLE = {
 
 
 def serve(task: Task, folder: Path, host: str, port: int) -> None:
-    """Serves until a signal.
+    """Serves until a signal. The requests in work are answered before.
 
     Args:
       folder: The work directory with the checkpoint.
@@ -59,7 +58,6 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
 
     Raises:
       UserError: The port cannot be used. Nothing is loaded then.
-      Interrupted: A signal arrived. The requests in work are answered before.
     """
     listening = open_port(host, port)
     about = about_task(task, folder)
@@ -71,8 +69,6 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     sys.setswitchinterval(5e-4)
     form = "[%s]:%d" if ":" in host else "%s:%d"
     log.info(f"serving on http://{form} (Ctrl-C stops)", *listening.getsockname()[:2])
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a closed terminal ends it
     # On SIGTERM and Ctrl-C, uvicorn ends the server and then raises the signal again.
     http_server(app, task.config.serve.grace_seconds).run([listening])
 

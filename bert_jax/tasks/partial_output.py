@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from bert_jax.data.tables import BY_NAME, Record, Row
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes, storage
+from bert_jax.runtime import processes, signals, storage
 from bert_jax.tasks import row_files
 
 log = logging.getLogger(__name__)
@@ -125,19 +125,26 @@ def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[
         output = Output(file, part, state)
         if output.rows:
             log.info("%s: %s rows are answered; resuming", part, f"{output.rows:,}")
-        try:
-            yield output
-            file.flush()
-            part.replace(whole)
-            _state_path(part).unlink()
-        except BaseException:  # a signal, too
-            if output.rows:
-                said = "%s: %s rows are answered; the same command resumes from there"
-                log.warning(said, part, f"{output.rows:,}")
-            else:
-                part.unlink(missing_ok=True)
-                _state_path(part).unlink(missing_ok=True)
-            raise
+        with signals.clean_up_on_signal(lambda: _leave(output, part)):
+            try:
+                yield output
+                file.flush()
+                part.replace(whole)
+                _state_path(part).unlink()
+            except BaseException:
+                _leave(output, part)
+                raise
+
+
+def _leave(output: Output, part: Path) -> None:
+    """Reports the rows of a part that the same command resumes. Deletes an empty
+    one."""
+    if output.rows:
+        said = "%s: %s rows are answered; the same command resumes from there"
+        log.warning(said, part, f"{output.rows:,}")
+    else:
+        part.unlink(missing_ok=True)
+        _state_path(part).unlink(missing_ok=True)
 
 
 def _state_path(part: Path) -> Path:
