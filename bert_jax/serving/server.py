@@ -87,17 +87,28 @@ def open_port(host: str, port: int) -> socket.socket:
 def http_server(app: ASGIApp, grace_seconds: float) -> uvicorn.Server:
     """Returns a server that ends within `grace_seconds` of a signal."""
     grace: Any = max(0.0, grace_seconds - 0.5)  # the end of the process takes the rest
+
+    async def call(scope: Any, receive: Any, send: Any) -> None:
+        async def close(message: Any) -> None:
+            if message["type"] == "http.response.start" and server.should_exit:
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        is_full = len(server.server_state.connections) > MAX_CONNECTIONS
+        scope["state"] = {**scope.get("state", {}), "is_full": is_full}
+        await app(scope, receive, close)
+
     config = uvicorn.Config(
-        app,
+        call,
         log_config=None,
         log_level="critical",  # the application logs its failures itself
         http="h11",  # limits the bytes of headers
         # Types are as declared, and no other site shows the page in a frame.
         headers=[("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")],
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=grace,
     )
-    return uvicorn.Server(config)
+    server = uvicorn.Server(config)
+    return server
 
 
 def make_application(
@@ -154,7 +165,13 @@ def make_application(
         exception_handlers={HTTPException: refused, Exception: failed},
     )
 
-    return metrics.counted(app)
+    full = JSONResponse({"error": "too many connections"}, 503, {"Connection": "close"})
+
+    async def limited(scope: Any, receive: Any, send: Any) -> None:
+        is_full = scope.get("state", {}).get("is_full")
+        await (full if is_full else app)(scope, receive, send)
+
+    return metrics.counted(limited)
 
 
 def _check_source(request: Request, host: str, *hosts: str) -> None:
@@ -172,7 +189,10 @@ def _check_source(request: Request, host: str, *hosts: str) -> None:
             raise HTTPException(421, f"Host {name[:100]}: {adds}") from None
     own = origin in (None, f"http://{name}", f"https://{name}")
     if not own and _plain(str(origin)) not in map(_plain, hosts):
-        raise HTTPException(403, f"Origin {origin:.100}: pages of others may not call")
+        adds = (
+            "pages of others may not call; --config.serve.hosts=\"('NAME',)\" adds one"
+        )
+        raise HTTPException(403, f"Origin {origin:.100}: {adds}")
 
 
 def _plain(name: str) -> str:
