@@ -33,6 +33,7 @@ from bert_jax.tasks.task import ApplyFn, Predictor
 from bert_jax.training import run_config, setup, sharding
 from bert_jax.training.inference import Answerer
 from bert_jax.types import Arrays
+from bert_jax.workdir import folder as workdir
 
 _BATCH = 32  # texts that `encode` computes at a time
 
@@ -326,6 +327,8 @@ class Bert:
             params, report, task.unused_parameters(predicts=True)
         )
         task.fitted.update(report.facts)
+        if isinstance(weights.find_source(self._path), weights.Run):
+            workdir.warn_unfitted(config.task, task.fitted)
         predictor = task.predictor(report.missing)
         return self._answerer(predictor, params, config.predict.batch_size)
 

@@ -79,10 +79,10 @@ def checksums(trees: Mapping[str, Any]) -> dict[str, int]:
     return dict(zip(arrays, sums.tolist(), strict=True))
 
 
-def _checksum(array: jax.Array) -> int:
+def _checksum(array: jax.typing.ArrayLike) -> int:
     """Returns the part of an array's checksum that is of this process's shards."""
     whole = 0
-    for shard in array.addressable_shards:
+    for shard in jax.numpy.asarray(array).addressable_shards:
         if shard.replica_id == 0 and shard.data.size:
             numbers = np.atleast_1d(np.asarray(shard.data))
             bits = numbers.view(f"u{numbers.itemsize}").reshape(len(numbers), -1)
