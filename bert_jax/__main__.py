@@ -1,6 +1,5 @@
 """The command `bert-jax`, the same as `python -m bert_jax.main`."""
 
-import signal
 import sys
 from typing import NoReturn
 
@@ -10,7 +9,6 @@ from bert_jax.runtime import signals
 def run() -> NoReturn:
     """Runs the command line, and ends the process with its exit status."""
     signals.set_handlers()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.SIGNALS)  # see `prepare_memory`
     from bert_jax.runtime import environment
 
     environment.prepare_memory()

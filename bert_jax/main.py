@@ -1,9 +1,12 @@
 """python -m bert_jax.main --config=configs/base.py [--mode=MODE] [...]"""
 
-if __name__ == "__main__":  # before the slow imports
-    from bert_jax import __main__
+from bert_jax.runtime import signals
 
-    __main__.run()
+if __name__ == "__main__":  # before the slow imports
+    signals.set_handlers()
+    from bert_jax.runtime import environment
+
+    environment.prepare_memory()
 
 import logging
 import signal
@@ -127,3 +130,7 @@ def _prepare(task: Any) -> None:
         for folder in data.folders:
             print(data.report(storage.storage_path(folder)), file=sys.stderr)
             print(f"prepared: {folder}")
+
+
+if __name__ == "__main__":
+    environment.end_process(main(sys.argv[1:]))

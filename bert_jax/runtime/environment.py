@@ -34,6 +34,7 @@ def prepare_memory() -> None:
         # They wait: Python answers Ctrl-C in its own start with a traceback.
         signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.SIGNALS)
     gc.disable()  # imports leave no garbage, and looking for it takes a sixth of them
 
 
