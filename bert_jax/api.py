@@ -16,7 +16,7 @@ from bert_jax.config import command_line, configuration
 from bert_jax.convert import weights
 from bert_jax.errors import Interrupted, UserError
 from bert_jax.pretrained import Bert, load
-from bert_jax.runtime import signals, storage
+from bert_jax.runtime import storage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +97,7 @@ def fit(
             config.task[f"{split}_file"] = _save_rows(folder, split, rows)
     config = configuration.override_and_check(config)
     try:
-        with signals.handle_signals():
-            step = main.run_mode(line, config)
-            signals.raise_if_interrupted()
+        step = main.run_mode(line, config)
     except Interrupted as interrupted:
         if interrupted.signal_number == signal.SIGINT:
             raise KeyboardInterrupt("the same call goes on from here") from None

@@ -41,6 +41,8 @@ def evaluate(task: Task, folder: Path) -> None:
     )
     other_data = name not in ("", task.config.evaluate.checkpoint)
     learns = is_run and not other_data and not task.fitted
+    if is_run and not learns:
+        workdir.warn_unfitted(task.config.task, task.fitted)
     evaluator = Evaluator(task, Seeds(task.config, 1), mesh, learns=learns)
     for split in task.splits:
         (results,) = evaluator.results(params, split, now)

@@ -1,8 +1,11 @@
 """python -m bert_jax.main --config=configs/base.py [--mode=MODE] [...]"""
 
-from bert_jax.runtime import environment
+from bert_jax.runtime import signals
 
 if __name__ == "__main__":  # before the slow imports
+    signals.set_handlers()
+    from bert_jax.runtime import environment
+
     environment.prepare_memory()
 
 import logging
@@ -17,22 +20,18 @@ from ml_collections import ConfigDict
 
 from bert_jax.config import command_line, configuration, files, help
 from bert_jax.errors import Interrupted, escape_controls
-from bert_jax.runtime import failures, processes, signals, storage
+from bert_jax.runtime import environment, failures, processes, storage
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs one mode. Returns the exit status."""
     set_up_logging()
     try:
-        with signals.handle_signals():
-            _run(argv)
-            sys.stdout.flush()
-            processes.disconnect()
-            signals.raise_if_interrupted()
+        _run(argv)
+        sys.stdout.flush()
+        processes.disconnect()
     except Interrupted as interrupted:
         return 128 + interrupted.signal_number
-    except KeyboardInterrupt:  # a second Ctrl-C
-        return 128 + signal.SIGINT
     except BaseException as error:
         if isinstance(error, BrokenPipeError):  # nobody reads standard output
             return 128 + signal.SIGPIPE

@@ -9,9 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax.runtime import processes
+from bert_jax.runtime import processes, terminal
 from bert_jax.runtime.storage import Path
-from bert_jax.runtime.terminal import live_line
 from bert_jax.tasks import partial_output, row_files
 from bert_jax.tasks.task import Task
 from bert_jax.training import inference
@@ -36,7 +35,10 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     with partial_output.open_output(source, target, work) as output:
         write = row_files.row_writer(target, output.file, output.columns)
         shows = output.resumes and processes.is_first()
-        with live_line(shows, initial=output.rows, unit=" rows") as progress:
+        with terminal.live_line(shows, initial=output.rows, unit=" rows") as progress:
+            if shows and terminal.is_live():
+                again = row_files.input_rows(source, task.row_columns)
+                terminal.count_for(progress, again)
             for some in answerer.stream(output.rest(rows)):
                 for row, answer in some:
                     write(row_files.answered_row(row, row_files.round_numbers(answer)))

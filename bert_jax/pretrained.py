@@ -37,6 +37,7 @@ from bert_jax.tasks.task import ApplyFn, Predictor
 from bert_jax.training import run_config, setup, sharding
 from bert_jax.training.inference import Answerer
 from bert_jax.types import Arrays
+from bert_jax.workdir import folder as workdir
 
 _BATCH = 32  # texts that `encode` computes at a time
 
@@ -352,6 +353,8 @@ class Bert:
         unused = task.unused_parameters(predicts=True)
         params = merge.require_complete(params, report, unused)
         task.fitted.update(report.facts)
+        if isinstance(source, weights.Run):
+            workdir.warn_unfitted(config.task, task.fitted)
         return task, params, report
 
     def _with_pooler(self, params: Any) -> Any:

@@ -1,11 +1,14 @@
 """Fine-tuning runs that stop early or collapse. Killed runs: gates/gates_test.py."""
 
 import json
+import signal
 
 import numpy as np
 import pytest
 from reviews import predictions, run, write_reviews
+from runs import here
 
+from bert_jax.training.log import Log
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
 
@@ -36,6 +39,37 @@ def test_early_stop_without_progress_and_the_best_is_kept(folder, tmp_path):
     assert predictions(tmp_path / "run") == before
     out, _ = run(folder, tmp_path / "run", *args, best, "--mode=evaluate")
     assert json.loads(out)["step"] == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("last", "fitted"), [(4, True), (5, False)])
+def test_stopped_run_says_what_its_checkpoint_lacks(
+    folder, tmp_path, monkeypatch, last, fitted
+):
+    count = Log.count
+
+    def stop(self, step, *args):
+        count(self, step, *args)
+        if step == last + fitted:  # the evaluation at 4 is in the next step
+            signal.raise_signal(signal.SIGTERM)
+
+    workdir, lacks = tmp_path / "run", "has no fitted temperature, and 1 is used"
+    args = ("--config.task.calibration=temperature", "--config.train.eval_every=4")
+    args = (*args, "--config.evaluate.checkpoint=best") if fitted else args
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "count", stop)
+        run(folder, workdir, *args, status=143)
+    (tmp_path / "in.jsonl").write_text('{"text": "good"}\n')
+    asks = ("--mode=predict", f"--input={tmp_path / 'in.jsonl'}")
+    before, err = here(f"--workdir={workdir}", *asks)
+    assert (lacks not in err) == fitted
+    _, err = here(
+        f"--workdir={workdir}", "--mode=export", f"--output={tmp_path / 'to'}"
+    )
+    assert (lacks not in err) == fitted
+    here(f"--workdir={workdir}", "--mode=evaluate")
+    after, err = here(f"--workdir={workdir}", *asks)
+    assert lacks not in err and (before == after) == fitted
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from runs import here, losses, run
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.training import optimizer
+from bert_jax.training import optimizer, run_config
 from bert_jax.workdir import metrics
 
 
@@ -75,6 +75,34 @@ def test_finished_run_started_again_says_so_and_changes_nothing(micro, plain):
     assert "step 20 of 20" in err
     assert "masked LM loss" in out
     assert (plain / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["run", "weights", "exported"])
+def test_folder_of_others_does_not_describe_this_machine(micro, plain, tmp_path, kind):
+    folder = tmp_path / "theirs"
+    if kind == "exported":
+        run(micro, plain, "--mode=export", f"--output={folder}")
+    else:
+        shutil.copytree(plain, folder)
+    path = folder / "config.json"
+    content = json.loads(path.read_text())
+    theirs = content["bert_jax"]["config"] if kind == "exported" else content
+    theirs["serve"] = {"hosts": ["evil.example"], "grace_seconds": 9e3}
+    theirs["mesh"]["data"] = 64
+    theirs["corpus"] |= {"runner": "Evil", "beam_options": ["--evil"]}
+    theirs["train"] |= {"trackers": ["wandb"], "profile_steps": [1, 2]}
+    theirs["tokenizer"]["vocab_file"] = theirs["corpus"]["data_dir"] = "/evil"
+    path.write_text(json.dumps(content))
+    named = [] if kind == "run" else [f"--config.init_from={folder}"]
+    workdir = folder if kind == "run" else tmp_path / "none"
+    config = run_config.config_of(workdir, None, named, is_inference=True)
+    default = configuration.with_defaults()
+    assert (config.serve, config.mesh) == (default.serve, default.mesh)
+    if kind != "run":  # the folder of a run may be one's own
+        assert "evil" not in str(config).lower() and not config.train.trackers
+    hosts = [*named, "--config.serve.hosts=('mine',)"]
+    config = run_config.config_of(workdir, None, hosts, is_inference=True)
+    assert config.serve.hosts == ("mine",)
 
 
 def test_export_and_go_on_from_it_with_other_text(micro, plain, tmp_path):

@@ -37,6 +37,8 @@ class Field:
       weights: Whether the weights of `init_from` decide the value: no (empty), always
         (fixed), or unless the command line has another one (default).
       path: Whether the value names a file or a folder.
+      machine: Whether the value describes the machine. Neither this nor a path is taken
+        from the config that is recorded next to weights.
     """
 
     default: Any
@@ -47,6 +49,7 @@ class Field:
     ask: Literal["run", "free", "noted"] = "run"
     weights: Literal["", "fixed", "default"] = ""
     path: bool = False
+    machine: bool = False
 
     def fault(self, value: Any) -> str | None:
         """Returns the fault of a value, or None if the field may have it."""

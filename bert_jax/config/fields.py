@@ -26,8 +26,10 @@ from bert_jax.config.field import (
 )
 from bert_jax.registry import FAMILIES
 
-# Options of a request and of the machine, independent of the run's values.
+# Options of a request, independent of the run's values.
 _free = functools.partial(Field, resume=True, ask="free")
+# The same of the machine.
+_local = functools.partial(_free, machine=True)
 # Neither a run's numbers nor a model's depend on it.
 _noted = functools.partial(Field, resume=True, ask="noted")
 # Decides when a run is logged, saved or stopped, but changes none of its numbers.
@@ -176,9 +178,9 @@ FIELDS: dict[str, Field] = {
     # The runner that prepares the data, with the same result byte for byte. Empty means
     # this machine's cores. Runners of Apache Beam ('.[beam]') are FnApiRunner
     # (embedded), FlinkRunner, SparkRunner and DataflowRunner (docs/data.md).
-    "corpus.runner": _noted(""),
+    "corpus.runner": _noted("", machine=True),
     # Beam's options, such as ("--direct_num_workers=4",)
-    "corpus.beam_options": _noted(()),
+    "corpus.beam_options": _noted((), machine=True),
     "corpus.max_seq_length": Field(128, LENGTH),  # tokens, [CLS] and [SEP] included
     # Fraction of sentence pairs that get a random shorter length
     # (create_pretraining_data.py).
@@ -276,10 +278,10 @@ FIELDS: dict[str, Field] = {
     "train.log_every": _logged(100, COUNT),  # steps between two logged steps
     # Services that get the metrics too: wandb, mlflow ('.[wandb]', '.[mlflow]'). Empty
     # means only metrics.jsonl and TensorBoard's files in the work directory.
-    "train.trackers": Field((), ("wandb", "mlflow"), resume=True),
+    "train.trackers": Field((), ("wandb", "mlflow"), resume=True, machine=True),
     # Steps whose profile to write to `profile` in the work directory, such as (10, 15):
     # after ten steps, until fifteen are done. Empty means none.
-    "train.profile_steps": Field((), _rising, items=int, resume=True),
+    "train.profile_steps": Field((), _rising, items=int, resume=True, machine=True),
     # Steps between evaluations. 0 means only at the end.
     "train.eval_every": Field(10_000),
     # Also evaluate at the end of each epoch (fine-tuning)
@@ -315,7 +317,7 @@ FIELDS: dict[str, Field] = {
     "checkpoint.keep_every": _logged(0),
     "predict.top_k": _free(5, COUNT),  # guesses for each [MASK]
     # Rows computed together, on a CPU at most 16
-    "predict.batch_size": _free(32, COUNT),
+    "predict.batch_size": _local(32, COUNT),
     # The layers that --mode=extract writes: 0 is the embeddings' output, 1, 2, ... are
     # the layers, -1 is the last layer and -2 the one before.
     "predict.layers": _free((-1, -2, -3, -4), empty_error, items=int),
@@ -330,17 +332,17 @@ FIELDS: dict[str, Field] = {
     ),
     # Names by which clients may call --mode=serve, in addition to --host, localhost and
     # addresses, such as the name of a proxy or of this machine.
-    "serve.hosts": _free(()),
+    "serve.hosts": _local(()),
     # Seconds from SIGTERM to the end, for requests in progress
-    "serve.grace_seconds": _free(10.0, "[0, 86400]"),
-    "mesh.data": _free(-1, "[-1, inf)"),  # devices that split the batch
+    "serve.grace_seconds": _local(10.0, "[0, 86400]"),
+    "mesh.data": _local(-1, "[-1, inf)"),  # devices that split the batch
     # Devices that split the batch, parameters and optimizer state
-    "mesh.fsdp": _free(1, "[-1, inf)"),
+    "mesh.fsdp": _local(1, "[-1, inf)"),
     # Devices that split heads, intermediate size and vocabulary
-    "mesh.tensor": _free(1, "[-1, inf)"),
+    "mesh.tensor": _local(1, "[-1, inf)"),
     # How the optimizer's state is split: as_parameters (like the parameters), or zero1
     # (over data too).
-    "mesh.optimizer": _free("as_parameters", ("as_parameters", "zero1")),
+    "mesh.optimizer": _local("as_parameters", ("as_parameters", "zero1")),
 }
 
 # Fields of the tasks. A task has those that TASKS names.

@@ -25,7 +25,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.config import fields
 from bert_jax.config.field import Field
-from bert_jax.errors import Interrupted, UserError
+from bert_jax.errors import UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 # Packages whose code a run's record leaves out: their version is that of the software.
@@ -94,7 +94,7 @@ def load_file(spec: str) -> ConfigDict:
             )
         config = function(*args, **arguments)
         config = args[0] if config is None and args else config
-    except (UserError, Interrupted):
+    except (UserError, KeyboardInterrupt):
         raise
     # The file is the user's code: it may raise anything, SystemExit too.
     except BaseException as error:

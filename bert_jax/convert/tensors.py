@@ -191,6 +191,12 @@ def _torch(path: Path) -> Iterator[Entry]:
             f"{path}: needs torch (pip install torch); or convert it where torch is, "
             f"in that folder: {_CONVERT}"
         ) from error
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
+        raise UserError(
+            f"{path}: a pickle, from which torch {torch.__version__} may execute code "
+            "(CVE-2025-32434); pip install 'torch>=2.6', or convert it where that is, "
+            f"in that folder: {_CONVERT}"
+        )
 
     def read(tensor: Any) -> np.ndarray:
         return np.asarray(tensor.detach().float())

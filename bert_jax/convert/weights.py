@@ -189,6 +189,8 @@ class Source:
         weights = self.read(name)
         tokenizer, folder = self.tokenizer(weights.config), pathlib.Path(target)
         provenance = copy.deepcopy(dict(weights.provenance))
+        if isinstance(self, Run):
+            workdir.warn_unfitted(provenance["config"]["task"], provenance["task"])
         if "crf" in weights.params:  # which `transformers` does not have
             provenance["config"]["task"]["crf"] = False
         if temperature := provenance.get("task", {}).pop("temperature", None):

@@ -16,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from bert_jax.errors import UserError
+from bert_jax.runtime import signals
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,8 +37,8 @@ def ordered_map(
 
     One or two items run in this process. Otherwise one process per core is spawned
     (not forked: the caller may have threads) and gets `context` once. Only as many
-    items are taken as keep the processes busy. An exception, from a worker or a
-    signal, ends the processes after the items that they have, and so does closing the
+    items are taken as keep the processes busy. An exception, from a worker or by
+    Ctrl-C, ends the processes after the items that they have, and so does closing the
     generator. Wrap it in `contextlib.closing` where the caller's code may be
     interrupted.
 
@@ -60,14 +61,15 @@ def ordered_map(
     )
     waiting: deque[Future[Result]] = deque()
     try:
-        for item in items:
-            with _without_main():
-                waiting.append(executor.submit(_call, function, item))
-            del item
-            if len(waiting) > available_cores():
+        with signals.clean_up_on_signal(_kill_workers):
+            for item in items:
+                with _without_main():
+                    waiting.append(executor.submit(_call, function, item))
+                del item
+                if len(waiting) > available_cores():
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
     except BrokenProcessPool as error:
         raise UserError(
             "a worker process died, perhaps because memory ran out; "
@@ -75,6 +77,13 @@ def ordered_map(
         ) from error
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+def _kill_workers() -> None:
+    """Ends all processes at once, so that they write nothing more."""
+    for process in multiprocessing.active_children():
+        process.kill()
+        process.join()
 
 
 @contextlib.contextmanager

@@ -7,10 +7,12 @@ import os
 import pathlib
 import platform
 import re
+import signal
 import sys
 from typing import NoReturn
 
 from bert_jax.errors import UserError, first_line
+from bert_jax.runtime import signals
 
 # XLA's CPU buffers in huge pages: without them a fourth of a small model's step goes
 # into fetching memory from the system, 4 kB at a time (glibc >= 2.35). Freed buffers of
@@ -29,7 +31,10 @@ def prepare_memory() -> None:
     debugged = bool({"pdb", "debugpy"} & sys.modules.keys())  # would lose the program
     if sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ and not debugged:
         os.environ["GLIBC_TUNABLES"] = MALLOC
+        # They wait: Python answers Ctrl-C in its own start with a traceback.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.SIGNALS)
     gc.disable()  # imports leave no garbage, and looking for it takes a sixth of them
 
 

@@ -12,6 +12,7 @@ import io
 import logging
 import os
 import pathlib
+import shutil
 import tempfile
 from collections.abc import Iterator
 from typing import TextIO, TypeAlias
@@ -20,6 +21,7 @@ import fsspec
 from etils import epath
 
 from bert_jax.errors import UserError
+from bert_jax.runtime import signals
 
 Path: TypeAlias = pathlib.Path | epath.Path
 
@@ -141,9 +143,12 @@ def name_full_disk(path: object) -> Iterator[None]:
 @contextlib.contextmanager
 def temporary_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields an empty folder next to `target`, to be moved there. Else deletes it."""
-    with tempfile.TemporaryDirectory(
-        prefix=".bert_jax.", dir=target.parent, ignore_cleanup_errors=True
-    ) as home:
+    with (
+        tempfile.TemporaryDirectory(
+            prefix=".bert_jax.", dir=target.parent, ignore_cleanup_errors=True
+        ) as home,
+        signals.clean_up_on_signal(lambda: shutil.rmtree(home, ignore_errors=True)),
+    ):
         (new := pathlib.Path(home, "new")).mkdir()  # with the user's permissions
         yield new
 

@@ -1,24 +1,43 @@
 """Lines, tables and tqdm's progress bar."""
 
+import contextlib
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsFloat
 
 from tqdm import tqdm
 
-from bert_jax.errors import escape_controls
+from bert_jax.errors import UserError, escape_controls
 
 BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {remaining} left"
 _SPEED = {"sequences_per_second": "{:,.1f} sequences/s", "mfu": "MFU {:.1%}"}
 
 
+def is_live() -> bool:
+    """Returns whether standard error is a terminal or Jupyter."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
 def live_line(active: bool = True, **options: Any) -> tqdm:
     """Opens tqdm's line in a terminal or Jupyter. Elsewhere it only measures time."""
-    is_live = active and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-    file = sys.stderr if is_live else os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    shown = active and is_live()
+    file = sys.stderr if shown else os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     return tqdm(file=file, dynamic_ncols=True, **options)
+
+
+def count_for(bar: tqdm, items: Iterable[object]) -> None:
+    """Counts items in a thread, from when on a bar shows their number and the time
+    left."""
+
+    def count() -> None:
+        with contextlib.suppress(UserError):  # whoever reads the items reports it
+            bar.total = sum(1 for _ in items)
+            bar.refresh()
+
+    threading.Thread(target=count, daemon=True).start()
 
 
 def show_progress(bar: tqdm, values: Mapping[str, SupportsFloat]) -> str:

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 MAX_TOKENS = 512  # per precompiled row, because longer ones may not fit into memory
 LENGTHS = tuple(1 << power for power in range(4, 50))
 _SHORT = 80  # characters, below which rows count as of one length
+_LONG = 20_000  # characters (some 10 ms), from which others need not wait for a parser
 
 
 class ServedSize(BatchSize):
@@ -89,15 +90,20 @@ class Batcher:
         rows at a time, so others have their turn between.
         """
         found: list[dict[str, Any]] = []
+        parse = self._answerer.parse_rows
         for start in range(0, len(rows), self._size.rows):
             some = rows[start : start + self._size.rows]
+            lengths = [max(len(str(row)), _SHORT) for row in some]
             try:
-                parsed = self._answerer.parse_rows(some, start)
+                if sum(lengths) < _LONG:
+                    parsed = parse(some, start)
+                else:
+                    parsed = await asyncio.to_thread(parse, some, start)
             except ValueError as error:
                 raise HTTPException(400, str(error)) from error
             queued = [
-                _Row(each, max(len(str(row)), _SHORT), Future())
-                for each, row in zip(parsed, some, strict=True)
+                _Row(each, length, Future())
+                for each, length in zip(parsed, lengths, strict=True)
             ]
             for row in queued:
                 self._arrived.put(row)

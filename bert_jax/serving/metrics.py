@@ -37,18 +37,27 @@ class Metrics:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
     def counted(self, app: ASGIApp) -> ASGIApp:
-        """Returns an application that counts the answers of another, `app`."""
+        """Returns an application that counts the answers of another, `app`.
+
+        An answer to a client that has left is not sent, and does not count.
+        """
 
         async def call(scope: Any, receive: Any, send: Any) -> None:
-            start = time.perf_counter()
+            start, is_gone = time.perf_counter(), False
+
+            async def notice() -> Any:
+                nonlocal is_gone
+                message = await receive()
+                is_gone |= message["type"] == "http.disconnect"
+                return message
 
             async def count(message: Any) -> None:
-                is_start = message["type"] == "http.response.start"
+                is_start = message["type"] == "http.response.start" and not is_gone
                 if is_start and scope["path"] == self._path:
                     self._answers.labels(message["status"]).inc()
                     self._seconds.observe(time.perf_counter() - start)
                 await send(message)
 
-            await app(scope, receive, count)
+            await app(scope, notice, count)
 
         return call

@@ -8,7 +8,6 @@ import ipaddress
 import json
 import logging
 import re
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -51,7 +50,7 @@ EXAMPLE = {
 
 
 def serve(task: Task, folder: Path, host: str, port: int) -> None:
-    """Serves until a signal.
+    """Serves until a signal. The requests in work are answered before.
 
     Args:
       folder: The work directory with the checkpoint.
@@ -59,7 +58,6 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
 
     Raises:
       UserError: The port cannot be used. Nothing is loaded then.
-      Interrupted: A signal arrived. The requests in work are answered before.
     """
     listening = open_port(host, port)
     about = about_task(task, folder)
@@ -71,8 +69,6 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     sys.setswitchinterval(5e-4)
     form = "[%s]:%d" if ":" in host else "%s:%d"
     log.info(f"serving on http://{form} (Ctrl-C stops)", *listening.getsockname()[:2])
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a closed terminal ends it
     # On SIGTERM and Ctrl-C, uvicorn ends the server and then raises the signal again.
     http_server(app, task.config.serve.grace_seconds).run([listening])
 
@@ -91,17 +87,28 @@ def open_port(host: str, port: int) -> socket.socket:
 def http_server(app: ASGIApp, grace_seconds: float) -> uvicorn.Server:
     """Returns a server that ends within `grace_seconds` of a signal."""
     grace: Any = max(0.0, grace_seconds - 0.5)  # the end of the process takes the rest
+
+    async def call(scope: Any, receive: Any, send: Any) -> None:
+        async def close(message: Any) -> None:
+            if message["type"] == "http.response.start" and server.should_exit:
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        is_full = len(server.server_state.connections) > MAX_CONNECTIONS
+        scope["state"] = {**scope.get("state", {}), "is_full": is_full}
+        await app(scope, receive, close)
+
     config = uvicorn.Config(
-        app,
+        call,
         log_config=None,
         log_level="critical",  # the application logs its failures itself
         http="h11",  # limits the bytes of headers
         # Types are as declared, and no other site shows the page in a frame.
         headers=[("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")],
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=grace,
     )
-    return uvicorn.Server(config)
+    server = uvicorn.Server(config)
+    return server
 
 
 def make_application(
@@ -158,7 +165,13 @@ def make_application(
         exception_handlers={HTTPException: refused, Exception: failed},
     )
 
-    return metrics.counted(app)
+    full = JSONResponse({"error": "too many connections"}, 503, {"Connection": "close"})
+
+    async def limited(scope: Any, receive: Any, send: Any) -> None:
+        is_full = scope.get("state", {}).get("is_full")
+        await (full if is_full else app)(scope, receive, send)
+
+    return metrics.counted(limited)
 
 
 def _check_source(request: Request, host: str, *hosts: str) -> None:
@@ -176,7 +189,10 @@ def _check_source(request: Request, host: str, *hosts: str) -> None:
             raise HTTPException(421, f"Host {name[:100]}: {adds}") from None
     own = origin in (None, f"http://{name}", f"https://{name}")
     if not own and _plain(str(origin)) not in map(_plain, hosts):
-        raise HTTPException(403, f"Origin {origin:.100}: pages of others may not call")
+        adds = (
+            "pages of others may not call; --config.serve.hosts=\"('NAME',)\" adds one"
+        )
+        raise HTTPException(403, f"Origin {origin:.100}: {adds}")
 
 
 def _plain(name: str) -> str:

@@ -66,8 +66,9 @@ class FillMask(Predictor):
         require_text(row, "text")
         if not isinstance(row.get("text_b"), str | None):
             raise ValueError('"text_b" is not a string')
-        texts = [row[x] for x in ("text", "text_b") if row.get(x) is not None]
-        encoding = self._tokenizer.encode(*texts)
+        texts = tuple(row[x] for x in ("text", "text_b") if row.get(x) is not None)
+        # `encode` would stop the other threads until it is done.
+        (encoding,) = self._tokenizer.encode_batch([texts if texts[1:] else texts[0]])
         if len(encoding.ids) > self.max_seq_length:
             raise ValueError(
                 f"{len(encoding.ids)} tokens with [CLS] and [SEP]; the model has "

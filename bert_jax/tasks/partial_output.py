@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from bert_jax.data.tables import BY_NAME, Record, Row
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes, storage
+from bert_jax.runtime import processes, signals, storage
 from bert_jax.tasks import row_files
 
 log = logging.getLogger(__name__)
@@ -117,8 +117,11 @@ def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[
         return
     if part.exists() and part.stat().st_size and not _state_path(part).exists():
         raise UserError(f"{part}: not a part that --mode=predict left; move it away")
-    with storage.name_full_disk(part), part.open("a", encoding="utf-8") as file:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(storage.name_full_disk(part))
+        file = stack.enter_context(part.open("a", encoding="utf-8"))
         _lock(file, part)
+        stack.enter_context(signals.clean_up_on_signal(lambda: _leave(part)))
         state = processes.of_first(_recall(part, json.loads(json.dumps(work()))))
         file.truncate(state.get("bytes", 0))
         _save(part, state)
@@ -130,14 +133,22 @@ def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[
             file.flush()
             part.replace(whole)
             _state_path(part).unlink()
-        except BaseException:  # a signal, too
-            if output.rows:
-                said = "%s: %s rows are answered; the same command resumes from there"
-                log.warning(said, part, f"{output.rows:,}")
-            else:
-                part.unlink(missing_ok=True)
-                _state_path(part).unlink(missing_ok=True)
+        except BaseException:
+            _leave(part)
             raise
+
+
+def _leave(part: Path) -> None:
+    """Reports the rows of a part that the same command resumes. Deletes an empty
+    one."""
+    path = _state_path(part)
+    rows = json.loads(path.read_text()).get("rows", 0) if path.exists() else 0
+    if rows:
+        said = "%s: %s rows are answered; the same command resumes from there"
+        log.warning(said, part, f"{rows:,}")
+    else:
+        part.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _state_path(part: Path) -> Path:

@@ -28,6 +28,7 @@ from bert_jax.tasks.task import (
 )
 from bert_jax.training import setup, sharding
 from bert_jax.training.seeds import Seeds
+from bert_jax.workdir import folder as workdir
 
 # On a CPU a batch has at most `_ROWS` rows, and is computed in sub-batches: a few rows
 # cost only their own.
@@ -173,6 +174,8 @@ def of_task(task: Task, folder: Path) -> Answerer:
     """
     unused = task.unused_parameters(predicts=True)
     restored = setup.restored_params(task, folder, unused)
+    if workdir.has_config(folder):
+        workdir.warn_unfitted(task.config.task, task.fitted)
     predictor, rows = task.predictor(restored.missing), task.config.predict.batch_size
     return Answerer(predictor, restored.params, restored.mesh, rows, task.model_config)
 

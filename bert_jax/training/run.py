@@ -285,6 +285,9 @@ class Run:
             if better and self._best is not None:
                 self._best.save({"params": self.state.params}, self.step)
                 self._best.wait()  # must be saved before its line is written
+            is_fitted = split == dev[0] and self.seeds.count == 1
+            if is_fitted and processes.is_first():  # also for a run that is stopped
+                workdir.write_facts(self.folder, self.task.fitted, self.step)
             means = self.log.write(self.step, split, scores)
             self.log.tell(self.task.notices)
             if self.step < self.due.num_steps:  # else a table follows

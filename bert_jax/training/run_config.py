@@ -132,7 +132,9 @@ def _asked_run(folder: Path, given: ConfigDict | None) -> ConfigDict:
             f"has {given.task.name!r}; leave --config out, or name another --workdir"
         )
     workdir.require_one_seed(folder, config)
-    config.mesh = configuration.with_defaults().mesh
+    here = configuration.with_defaults()
+    # The folder may be of somebody else, who must not decide whose pages may call.
+    config.mesh, config.serve = here.mesh, (given or here).serve
     return config
 
 
@@ -149,10 +151,16 @@ def _of_weights_alone(overrides: Sequence[str]) -> ConfigDict:
     if saved is None:
         return _released(here.init_from, source)
     config = configuration.complete_config(saved, here.init_from)
+    known = fields.fields_of(config)
+    of_machine = [n for n, field in known.items() if field.machine or field.path]
+    values = dict(fields.iter_fields(config))
+    config.update_from_flattened_dict(
+        {name: known[name].default for name in of_machine if name in values}
+    )
     if _is_of_vectors(config):
         config.update_from_flattened_dict(_vector_fields(source))
     config.init_from, config.init_layers = here.init_from, ()
-    config.mesh, config.model.lora_rank = here.mesh, 0  # merged
+    config.model.lora_rank = 0  # merged
     config.model.dtype, config.model.epilogue = here.model.dtype, here.model.epilogue
     if config.model.attention in KERNELS:  # other devices may lack it
         config.model.attention = here.model.attention

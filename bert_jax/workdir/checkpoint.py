@@ -1,24 +1,29 @@
 """Saves and restores checkpoints: the only file that imports Orbax.
 
 `checkpoints/<step>` has trees by name (`params`, `opt_state`, ...), so that loading
-the weights alone does not read the optimizer's state, two thirds of the bytes.
+the weights alone does not read the optimizer's state, two thirds of the bytes. Its
+`_CHECKPOINT_METADATA` has a checksum of each array, because TensorStore reads most
+changed bytes as other numbers.
 """
 
 import contextlib
 import logging
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging as absl_logging
 from jax.sharding import Sharding
 from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
+from bert_jax.data.workers import available_cores
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes, storage
+from bert_jax.runtime import processes, storage, untrusted
 from bert_jax.runtime.storage import Path
 
 log = logging.getLogger(__name__)
@@ -55,6 +60,37 @@ def checkpoint_name(config: ConfigDict) -> str:
 def has_checkpoint(workdir: Path) -> bool:
     """Returns whether there is a finished checkpoint. Creates nothing."""
     return bool(ocp.utils.checkpoint_steps(workdir / "checkpoints"))
+
+
+def checksums(trees: Mapping[str, Any]) -> dict[str, int]:
+    """Returns a checksum of each array by name and type, the same on any mesh: the sum
+    of all numbers' bits, those in row n multiplied by 2 n + 1. All processes must call
+    it."""
+    arrays = {
+        f"{jax.tree_util.keystr(path, simple=True, separator='/')} {x.dtype}": x
+        for path, x in jax.tree.leaves_with_path(dict(trees))
+    }
+    with ThreadPoolExecutor(available_cores()) as pool:
+        sums = np.array([*pool.map(_checksum, arrays.values())], np.uint32)
+    if processes.process_count() > 1:
+        from jax.experimental import multihost_utils
+
+        sums = multihost_utils.process_allgather(sums).sum(axis=0, dtype=np.uint32)
+    return dict(zip(arrays, sums.tolist(), strict=True))
+
+
+def _checksum(array: jax.typing.ArrayLike) -> int:
+    """Returns the part of an array's checksum that is of this process's shards."""
+    whole = 0
+    for shard in jax.numpy.asarray(array).addressable_shards:
+        if shard.replica_id == 0 and shard.data.size:
+            numbers = np.atleast_1d(np.asarray(shard.data))
+            bits = numbers.view(f"u{numbers.itemsize}").reshape(len(numbers), -1)
+            first = shard.index[0].start or 0 if shard.index else 0
+            factors = 2 * np.arange(first, first + len(bits), dtype=np.uint32) + 1
+            rows = bits.sum(axis=1, dtype=np.uint32)
+            whole += int(np.vdot(rows, factors))
+    return whole % 2**32
 
 
 class Checkpoints:
@@ -114,8 +150,10 @@ class Checkpoints:
             # Orbax saves no tree without arrays, such as the state of plain SGD.
             trees = {n: tree for n, tree in items.items() if jax.tree.leaves(tree)}
             args = {name: ocp.args.StandardSave(tree) for name, tree in trees.items()}
+            saved = ocp.args.Composite(**args)
+            sums = {"checksums": checksums(trees)}
             with self._one_line_errors("written"):
-                self._manager.save(step, args=ocp.args.Composite(**args), force=True)
+                self._manager.save(step, args=saved, force=True, custom_metadata=sums)
 
     def wait(self) -> None:
         """Waits until all saves are on disk. Raises UserError if one failed."""
@@ -146,12 +184,19 @@ class Checkpoints:
             trees, reason = None, "another process cannot read it"
             try:
                 with _quietly():
+                    saved = self._saved_checksums(step)
                     trees = self._restore(step, abstract)
             except jax.errors.JaxRuntimeError:
                 raise  # a device failed, not the file
             except Exception as error:  # Orbax and TensorStore may raise anything
                 reason = _first_line(error)
+            is_right = False
             if processes.all_true(trees is not None) and trees is not None:
+                found = checksums(trees)
+                wrong = [n for n in found if saved.get(n, found[n]) != found[n]]
+                is_right = not wrong
+                reason = f"{', '.join(wrong[:1])} is not what was saved"
+            if is_right and trees is not None:
                 for bad in () if self._read_only else damaged:
                     self._set_aside(bad)
                 return trees, step
@@ -159,10 +204,16 @@ class Checkpoints:
             damaged.append(step)
         if damaged:
             raise UserError(
-                f"{self._folder}: no checkpoint can be read ({reason}); restore one, "
-                "or use another --workdir"
+                f"{self._folder}: no checkpoint can be read ({step}: {reason}); copy "
+                "it here again, or use another --workdir"
             )
         return None
+
+    def _saved_checksums(self, step: int) -> dict[str, int]:
+        """Reads a checkpoint's `checksums`, empty in those of an earlier version."""
+        path = self._folder / str(step) / "_CHECKPOINT_METADATA"
+        found = untrusted.read_optional(path).get("custom_metadata") or {}
+        return dict(found.get("checksums", {}))
 
     def restore_params(self, abstract: Any) -> tuple[Any, int] | None:
         """Restores only the parameters, like `restore`."""

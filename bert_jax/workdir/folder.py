@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +24,10 @@ from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path, write_atomically
 
 CODE = "code"  # subfolder
+log = logging.getLogger(__name__)
+
+# What takes the place of values that are not fitted.
+UNFITTED = {"temperature": 1, "thresholds": 0.5, "null_threshold": 0}
 
 
 @contextlib.contextmanager
@@ -209,6 +214,23 @@ def write_facts(workdir: Path, facts: dict[str, Any], step: int) -> None:
     if facts:
         known = untrusted.read_optional(workdir / "task.json") | {str(step): facts}
         write_atomically(workdir / "task.json", json.dumps(known, indent=2) + "\n")
+
+
+def warn_unfitted(task: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Warns of values that a run fits on dev and a checkpoint of it lacks.
+
+    Args:
+      task: The fields `task` of the run's config.
+      facts: The checkpoint's fitted values.
+    """
+    null = "null_threshold" if task.get("null_answers") else ""
+    for name in (task.get("calibration"), null):
+        if name in UNFITTED and name not in facts:
+            log.warning(
+                "warning: this checkpoint has no fitted %s, and %s is used; fit it on "
+                "dev with --mode=evaluate",
+                *(name, UNFITTED[name]),
+            )
 
 
 def read_data(workdir: Path) -> dict[str, Any]:

@@ -199,10 +199,16 @@ class Runs:
         return os.mkdir, (str(self.path),)
 
 
-def test_code_in_a_file_of_pytorch_is_not_run(torch, make_folder, tmp_path):
+def test_code_in_a_file_of_pytorch_is_not_run(
+    torch, make_folder, tmp_path, monkeypatch
+):
     folder = make_folder()
     (folder / "model.safetensors").unlink()
     torch.save({"weight": Runs(tmp_path / "made")}, folder / "pytorch_model.bin")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "__version__", "2.5.1+cpu")
+        with pytest.raises(UserError, match=r"bin: a pickle.* torch 2.5.1.*2025-32434"):
+            weights.read_weights(folder)
     with pytest.raises(UserError, match=r"pytorch_model.bin: .*more than tensors"):
         weights.read_weights(folder)
     assert not (tmp_path / "made").exists()

@@ -3,6 +3,8 @@
 import pytest
 import tensorflow_datasets as tfds
 
+from bert_jax.data.sources import tfds as source
+from bert_jax.errors import UserError
 from bert_jax.tasks.squad import data as squad
 
 Downloads = tfds.download.DownloadManager
@@ -28,3 +30,16 @@ def test_questions_of_squad(home, shared_data):
     expected = squad.read_questions(official)
     found = squad.read_questions("tfds:squad/v1.1:validation")
     assert sorted(found, key=str) == sorted(expected, key=str) != []
+
+
+def test_class_of_another_package_is_not_imported(make_builder, tmp_path, monkeypatch):
+    """It may be a file in the current folder."""
+    features = {"text": tfds.features.Text()}
+    folder = make_builder(tmp_path, "mine", [{"text": "a"}], features)
+    path = folder / "features.json"
+    text = path.read_text().replace("tensorflow_datasets.core.features.text", "evil")
+    path.write_text(text)
+    (tmp_path / "evil_feature.py").write_text("raise AssertionError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=rf"tfds:{folder}: .* class evil_feature.Text;"):
+        next(source.split_rows(str(folder), "train"))

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-from runs import no_room
+from runs import no_room, wait_until
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import failures, storage
+from bert_jax.runtime import failures, storage, terminal
 
 
 def write(place, text="text\n"):
@@ -35,3 +35,10 @@ def test_output_that_cannot_be_a_file_is_refused(tmp_path):
     for name in ("loop", "to_folder", "nowhere", "missing/file", ".", "pipe"):
         with pytest.raises(UserError, match="must be a file in an existing folder"):
             storage.output_path(str(Path(tmp_path, name)))
+
+
+def test_progress_gets_its_total_while_rows_are_answered():
+    bar = terminal.live_line(False)
+    assert bar.total is None
+    terminal.count_for(bar, iter("abc"))
+    wait_until(lambda: bar.total == 3)

@@ -89,6 +89,27 @@ def test_rows_of_a_client_that_has_left_are_not_computed():
     assert held.groups == [["5", "6"]]
 
 
+def test_others_do_not_wait_for_the_parser_of_a_long_text(monkeypatch):
+    held = Held()
+    began, others = threading.Event(), threading.Event()
+
+    def parse(row):
+        began.set()
+        assert others.wait(20)
+        return row
+
+    monkeypatch.setattr(held.batcher._answerer, "parse_row", parse)
+    held.go.set()
+
+    async def ask():
+        asked = asyncio.ensure_future(held.ask("a" * 100_000))
+        await asyncio.to_thread(began.wait, 60)
+        others.set()
+        return await asked
+
+    assert asyncio.run(ask()) == ["a" * 100_000]
+
+
 def test_row_that_is_wrong_fails_its_request_alone():
     held = Held()
     wrong, right = held.results(["1", 2, "3"], ["4"])

@@ -63,21 +63,45 @@ def test_request_that_is_too_large_is_refused():
         assert asked(port, too_large) == (413, b"Content Too Large")
 
 
+def counts(port):
+    """Returns the answers by status, and every sample."""
+    status, text = asked(port, head(start="GET /metrics"))
+    assert status == 200
+    families = parser.text_string_to_metric_families(text.decode())
+    samples = [sample for family in families for sample in family.samples]
+    answers = {s.labels["status"]: s.value for s in samples
+               if s.name == "bert_requests_total"}  # fmt: skip
+    return answers, {s.name: s.value for s in samples}
+
+
 def test_metrics_count_answers_and_rows():
     with serving() as port:
         for raw in (request(ROW), request([ROW] * 3), request(b"{")):
             asked(port, raw)
         asked(port, head(start="GET /health"))
-        status, text = asked(port, head(start="GET /metrics"))
-    families = {f.name: f for f in parser.text_string_to_metric_families(text.decode())}
-    assert status == 200
-    requests = {s.labels["status"]: s.value for s in families["bert_requests"].samples
-                if s.name == "bert_requests_total"}  # fmt: skip
-    assert requests == {"200": 2, "400": 1}
-    samples = {s.name: s.value for f in families.values() for s in f.samples}
+        answers, samples = counts(port)
+    assert answers == {"200": 2, "400": 1}
     assert samples["bert_rows_total"] == 4 and samples["bert_queued_rows"] == 0
     assert samples["bert_request_seconds_count"] == 3
     assert 0 < samples["bert_request_seconds_sum"] < 60
+
+
+def test_metrics_count_what_was_sent(held, monkeypatch):
+    """Not answers to a client that has left, but those beyond the limit."""
+    with serving(held) as port:
+        with connected(port) as client:
+            client.sendall(request(ROW))
+            assert held.began.wait(60)
+        with connected(port) as waiting:
+            waiting.sendall(request(ROW))
+            assert asked(port, head(start="GET /health"))[0] == 200
+            monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
+            said = {"error": "too many connections"}
+            assert asked(port, request(ROW)) == (503, said)
+            monkeypatch.undo()
+            held.go.set()
+            assert received(waiting)[0] == 200
+        assert counts(port)[0] == {"200": 1, "503": 1}
 
 
 def test_openapi_has_the_fields_of_a_row():
@@ -161,10 +185,12 @@ def test_end_answers_what_has_arrived(held):
     with contextlib.ExitStack() as clients:
         with serving(held, grace=60.0) as port:
             client = clients.enter_context(connected(port))
-            client.sendall(request(ROW))
+            client.sendall(request(ROW).replace(b"close", b"keep-alive"))
             assert held.began.wait(60)
             threading.Timer(0.5, held.go.set).start()
-        assert received(client)[::2] == (200, ROW)
+        status, headers, answer = received(client)
+        assert (status, answer) == (200, ROW)
+        assert headers["connection"] == "close"  # else its next request would be lost
 
 
 def test_end_comes_within_its_grace_whatever_clients_hold(held, caplog):

@@ -6,11 +6,17 @@ import numpy as np
 import optax
 import pytest
 from absl import logging as absl_logging
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from runs import no_room
 
 from bert_jax.errors import UserError
 from bert_jax.training.step import init_state
 from bert_jax.workdir.checkpoint import Checkpoints, has_checkpoint
+
+
+@pytest.fixture
+def eight_devices():
+    return Mesh(jax.devices(), ("data",))
 
 
 @pytest.fixture
@@ -48,6 +54,31 @@ def test_checkpoint_gives_back_all_of_the_state(tmp_path, state):
         *map(jax.tree.leaves, (restored.opt_state, state.opt_state)), strict=True
     ):
         np.testing.assert_array_equal(one, other)
+
+
+def test_changed_byte_is_noticed(tmp_path, eight_devices):
+    """Also where the array was on another mesh: TensorStore reads other numbers."""
+    rows = NamedSharding(eight_devices, PartitionSpec("data"))
+    columns = NamedSharding(eight_devices, PartitionSpec(None, "data"))
+    array = jax.random.normal(jax.random.key(0), (512, 64))
+    with Checkpoints(tmp_path, 1) as checkpoints:
+        checkpoints.save({"params": {"w": jax.device_put(array, rows)}}, 5)
+    abstract = {"w": jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=columns)}
+    with Checkpoints(tmp_path, None) as reader:
+        np.testing.assert_array_equal(reader.restore_params(abstract)[0]["w"], array)
+    path = max(tmp_path.rglob("d/*"), key=lambda path: path.stat().st_size)
+    content, said = path.read_bytes(), ""
+    for place in range(0, len(content), len(content) // 9):
+        changed = bytes([content[place] ^ 1])
+        path.write_bytes(content[:place] + changed + content[place + 1 :])
+        with Checkpoints(tmp_path, None) as reader:
+            try:
+                found = reader.restore_params(abstract)[0]["w"]
+            except UserError as error:
+                said += str(error)
+            else:  # TensorStore does not read that byte
+                np.testing.assert_array_equal(found, array)
+    assert "no checkpoint can be read (5: params/w float32 is not what was" in said
 
 
 def numbered(state, now):

@@ -25,15 +25,18 @@ def prepared_builder(name: str) -> Any:
       name: Name of the data set, in TFDS_DATA_DIR, or the folder it was prepared in.
 
     Raises:
-      UserError: TFDS has no such data set, or cannot prepare it.
+      UserError: TFDS has no such data set, or cannot prepare it, or its files name a
+        class that is not TFDS's.
     """
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
-    if (storage.storage_path(name) / "dataset_info.json").exists():
-        return tfds.builder_from_directory(name)
+    _refuse_other_classes(tfds.features.FeatureConnector)
     data_dir = os.environ.get("TFDS_DATA_DIR")  # TFDS reads it only when imported
+    is_folder = (storage.storage_path(name) / "dataset_info.json").exists()
     try:
+        if is_folder:
+            return tfds.builder_from_directory(name)
         # TFDS prints on standard output, where our answers go.
         with contextlib.redirect_stdout(sys.stderr):
             # Use any version in the folder: by default TFDS accepts only its code's.
@@ -41,6 +44,8 @@ def prepared_builder(name: str) -> Any:
                 return builder_from_files(name, data_dir=data_dir)
             builder = tfds.builder(name, data_dir=data_dir)
             builder.download_and_prepare(file_format="array_record")
+    except UserError as error:
+        raise UserError(f"tfds:{name}: {error}") from error
     except Exception as error:  # the network's, an archive's, a missing package's
         raise UserError(
             f"tfds:{name}: not in {data_dir or '~/tensorflow_datasets'}, and TFDS "
@@ -49,6 +54,23 @@ def prepared_builder(name: str) -> Any:
             "set TFDS_DATA_DIR"
         ) from error
     return builder
+
+
+def _refuse_other_classes(connector: Any) -> None:
+    """Makes TFDS import classes that a data set's files name only from itself: any
+    other module may be a file in the current folder."""
+    find = connector.cls_from_name.__func__
+
+    def cls_from_name(cls: Any, name: str) -> Any:
+        if not name.startswith("tensorflow_datasets."):
+            raise UserError(
+                f"features.json: names the class {name:.80}; only those of "
+                "tensorflow_datasets are imported; write the rows as .jsonl or .parquet"
+            )
+        return find(cls, name)
+
+    if find.__module__ != __name__:
+        connector.cls_from_name = classmethod(cls_from_name)
 
 
 def split_rows(
