@@ -467,7 +467,7 @@ TASK: dict[str, Field] = {
     "task.pooling": Field("mean_all", ("mean_all", "mean", "cls")),
     "task.normalized": Field(True),  # vectors have length 1
     # Sizes to which vectors may be cut later (Matryoshka), such as (64, 128, 768). The
-    # loss is the mean over them. Empty means only the whole vector.
+    # loss is the sum over them. Empty means only the whole vector.
     "task.dimensions": Field((), SIZE, items=int),
 }
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
