@@ -41,16 +41,17 @@ class RobertaEmbeddings(nn.Module):
     ) -> Float[Array, "batch length hidden"]:
         """Embeds a batch, as BERT's `Embeddings` does.
 
-        Padding follows a row's tokens.
+        Padding follows a row's tokens. A row of several texts may have more tokens
+        than there are positions.
         """
         del segment_ids
         length, real = input_ids.shape[1], input_ids != PAD
-        if length > self.config.max_position_embeddings:
-            raise ValueError(
-                f"{length} tokens; max_position_embeddings="
-                f"{self.config.max_position_embeddings}"
-            )
         if position_ids is None:
+            if length > self.config.max_position_embeddings:
+                raise ValueError(
+                    f"{length} tokens; max_position_embeddings="
+                    f"{self.config.max_position_embeddings}"
+                )
             # Rows of the table and no lookup, whose gradient would add up each
             # position.
             table = self.position_embeddings.table

@@ -52,6 +52,11 @@ class Embeddings(Finetuning):
         self._kinds: dict[str, str] = {}
         self._judged: tuple[int, list[dict[int, float]]] = (0, [])
         task, size = config.task, self.model_config.hidden_size
+        if task.bilstm:
+            raise UserError(
+                "config.task.bilstm=True: is for a classifier, and vectors are those "
+                "of the last layer; leave it False"
+            )
         if any(not 0 < size_ <= size for size_ in task.dimensions):
             raise UserError(
                 f"config.task.dimensions={tuple(task.dimensions)}: each must be from 1 "
