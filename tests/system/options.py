@@ -207,7 +207,7 @@ OPTIONS = [
     Option({"task.document_context": True}, STEPS, tasks=("ner",)),
     Option({"task.document_context": True}, STEPS, _CRF, ("ner",)),
     Option({"task.scheme": "none"}, ANSWERS, tasks=("ner",)),
-    Option({"task.tag_scheme": "none"}, ANSWERS, _CRF, ("ner",)),
+    Option({"task.tag_scheme": "none"}, UNSEEN, _CRF, ("ner",)),
     Option({"task.null_answers": True}, STEPS, tasks=("squad",)),
     Option(
         {"task.doc_stride": 3},
