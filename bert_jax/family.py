@@ -51,6 +51,7 @@ class Family:
     has_nsp_head = True  # in pre-training
     attends = True  # its layers have attention, which a student can learn
     has_segments = True  # embeddings tell the two texts of a pair
+    has_positions = True  # has embeddings of positions, unless a config replaces them
 
     # The `config.field.Field`s that only its configs have, or that differ in them.
     fields: Mapping[str, Any] = {}

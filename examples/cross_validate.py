@@ -5,8 +5,10 @@
 
 The table has the columns that configs/finetune/text.py reads. FIELD=VALUE sets a field
 of the config, and recipe=NAME its argument. The classes are dealt out evenly, and equal
-texts to one part. `runs/folds/5_folds/out_of_fold.jsonl` has each row with the
-prediction of the run that has not seen it. The same command resumes.
+texts to one part, or with task.group=COLUMN equal values of that column. `out_of_fold.
+jsonl` in `runs/folds/5_folds` has each row with the prediction of the run that has not
+seen it. Where something is chosen on dev (task.calibration, evaluate.checkpoint=best,
+train.early_stop), dev is the next part. The same command resumes.
 """
 
 import argparse
@@ -27,27 +29,23 @@ from bert_jax.errors import UserError
 def deal(rows: Sequence[Row], folds: int) -> list[int]:
     """Returns the part of each row: by class in turn, in the order of the texts' hash.
 
-    Rows with the same text are in the same part.
+    Rows with the same `texts.group_name` are in the same part.
     """
     parts: dict[str, int] = {}
     sizes: dict[str, list[int]] = defaultdict(lambda: [0] * folds)
     total = [0] * folds
 
     def order(row: Row) -> bytes:
-        return hashlib.sha256(_text(row).encode()).digest()
+        return hashlib.sha256(texts.group_name(row).encode()).digest()
 
     for row in sorted(rows, key=order):
         # Numbers are one class.
         count = sizes["" if isinstance(row["label"], float) else str(row["label"])]
         least = min(range(folds), key=lambda fold: (count[fold], total[fold]))
-        part = parts.setdefault(_text(row), least)
+        part = parts.setdefault(texts.group_name(row), least)
         count[part] += 1
         total[part] += 1
-    return [parts[_text(row)] for row in rows]
-
-
-def _text(row: Row) -> str:
-    return f"{row['text']}\0{row.get('text_b')}"
+    return [parts[texts.group_name(row)] for row in rows]
 
 
 def write(path: Path, rows: Sequence[Row]) -> str:
@@ -77,6 +75,7 @@ def run(
 ) -> None:
     """Trains on the parts in turn."""
     arguments = {k: given.pop(k) for k in ("recipe", "model") if k in given}
+    group = given.pop("task.group", "")
     config = bert_jax.make_config("finetune/text", given, **arguments)
     task = config.task
     if config.train.seeds > 1 or task.dev_fraction:
@@ -84,11 +83,18 @@ def run(
     columns = {
         "separator": task.label_separator,
         "form": task.format,
+        "group": group,
         **{name: task[name] for name in ("text", "text_b", "label")},
     }
     rows = texts.read_texts(options.table, task.kind, **columns)
-    if not 2 <= options.folds <= len({_text(row) for row in rows}):
-        parser.error(f"--folds={options.folds}: from 2 to the number of texts")
+    chooses = (
+        task.calibration != "none"
+        or config.train.early_stop
+        or config.evaluate.checkpoint == "best"
+    )
+    least = 3 if chooses else 2
+    if not least <= options.folds <= len({*map(texts.group_name, rows)}):
+        parser.error(f"--folds={options.folds}: from {least} to the number of texts")
     parts = deal(rows, options.folds)
     found = {name for row in rows for name in texts.label_names(row["label"])}
     if task.kind != "regression" and not (task.labels or task.label_names):
@@ -103,13 +109,14 @@ def run(
     scores: dict[str, list[float]] = defaultdict(list)
     predicted: list[Row] = [{}] * len(rows)
     for fold in range(options.folds):
+        scored = "test" if chooses else "dev"
+        of_part = {fold: scored}
+        if chooses:
+            of_part[(fold + 1) % options.folds] = "dev"
+        splits: dict[str, list[Row]] = defaultdict(list)
+        for row, part in zip(kept, parts, strict=True):
+            splits[of_part.get(part, "train")].append(row)
         held = [index for index, part in enumerate(parts) if part == fold]
-        splits = {
-            "dev": [kept[index] for index in held],
-            "train": [
-                row for row, part in zip(kept, parts, strict=True) if part != fold
-            ],
-        }
         own = {
             **given,
             "task.format": "",
@@ -121,9 +128,9 @@ def run(
         }
         folder = output / f"fold_{fold}"
         config = bert_jax.make_config("finetune/text", own, **arguments)
-        for name, value in bert_jax.fit(config, folder).scores["dev"].items():
+        for name, value in bert_jax.fit(config, folder).scores[scored].items():
             scores[name].append(value)
-        answers = (folder / "predictions" / "dev.jsonl").read_text("utf-8")
+        answers = (folder / "predictions" / f"{scored}.jsonl").read_text("utf-8")
         for index, line in zip(held, answers.splitlines(), strict=True):
             predicted[index] = {**json.loads(line), "index": index, "fold": fold}
     write(output / "out_of_fold.jsonl", predicted)

@@ -6,7 +6,7 @@ and Ruder 2018, arXiv:1801.06146, discriminative fine-tuning, as ELECTRA also do
         --config.task.dev_file=dev.csv
 
 The head and the pooler have the rate, the last layer that learns DECAY times that, and
-so on down to the embeddings.
+so on down to the embeddings, with which the other parameters below the layers go.
 """
 
 import re
@@ -34,7 +34,8 @@ def factors(params: PyTree) -> PyTree:
 
     def factor(path: tuple, leaf: jax.Array) -> float | np.ndarray:
         name = _name(path)
-        if "embeddings/" in name:
+        # What the layers read: embeddings, their projection, tables of distances.
+        if re.match("bert/(?!encoder/|pooler/)", name):
             return DECAY ** (layers + 1)
         if found := re.search(r"encoder/layer_(\d+)/", name):
             return DECAY ** (layers - int(found[1]))

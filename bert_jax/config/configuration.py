@@ -262,6 +262,11 @@ def _conflicts(config: ConfigDict) -> Iterator[tuple[object, str]]:
         "have windows; leave config.task.text_b and texts_per_row unset",
     )
     yield (
+        task.get("group") and not task.dev_fraction,
+        f"task.group={task.get('group')}: says which rows stay together in config.task."
+        "dev_fraction=0.0; set that, or leave it out",
+    )
+    yield (
         corpus.packing and finetunes,
         "corpus.packing=True: packs the rows of pre-training; the rows of "
         f"config.task.name={task.name} are not packed, leave it False",

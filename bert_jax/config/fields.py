@@ -46,6 +46,7 @@ def _patterns(value: tuple) -> str | None:
     for pattern in value:
         try:
             re.compile(str(pattern))
+            re.compile(f"(?:{pattern})")  # as it is searched
         except re.error as error:
             return f"has {pattern!r}: not a regular expression: {error}"
     return None
@@ -257,8 +258,9 @@ FIELDS: dict[str, Field] = {
     "optimizer.eps": Field(1e-6),  # added to the root of the squares' mean
     # Largest norm of the whole gradient. 0 means no clipping.
     "optimizer.clip_norm": Field(1.0),
-    # Parameters that learn, by patterns (regular expressions) found in their paths:
-    # ("attention", "sequence_classification"). Empty means all.
+    # Parameters that learn, by patterns (regular expressions) found in their paths, not
+    # inside a number: ("attention", "layer_1", "sequence_classification"). Empty means
+    # all.
     "optimizer.trainable": Field((), _patterns),
     # Parameters that do not learn, by the beginning of their path: ("bert/embeddings",
     # "bert/encoder/layer_0"). They have no moments, and no part in the gradient's norm.
@@ -391,6 +393,9 @@ TASK: dict[str, Field] = {
     # of all texts) to hold out of the training data. The texts themselves decide, so
     # that equal texts stay together. From IMDb's archive, whole films are held out.
     "task.dev_fraction": Field(0.0, "[0, 1)"),
+    # With dev_fraction: a column whose equal values stay together, such as that of a
+    # question with several answers. Empty means the texts.
+    "task.group": Field(""),
     # csv, tsv or jsonl, whatever the files' names end in. Empty means by the ending.
     "task.format": Field("", ("", "csv", "tsv", "jsonl"), ask="noted"),
     # The texts' column: its name in the header or, in CSV and TSV without a header, its
@@ -488,7 +493,7 @@ TASK: dict[str, Field] = {
     # Put before each text, such as "query: "
     "task.prompt": Field("", weights="default"),
     # Sizes to which vectors may be cut later (Matryoshka), such as (64, 128, 768). The
-    # loss is the mean over them. Empty means only the whole vector.
+    # loss is the sum over them. Empty means only the whole vector.
     "task.dimensions": Field((), SIZE, items=int),
 }
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
@@ -508,8 +513,8 @@ TASKS = {
     "pretraining": f"objective nsp_loss word_initializer {_TEACHER}",
     **dict.fromkeys(GLUE, f"{_ALL} data_dir {_CLASSES}"),
     "imdb": f"{_ALL} data_dir {_CLASSES} {_TEXTS}",
-    "text": f"{_FILES} {_CLASSES} {_TEXTS} format text text_b label class_weights "
-    "label_separator label_names",
+    "text": f"{_FILES} {_CLASSES} {_TEXTS} format text text_b label group "
+    "class_weights label_separator label_names",
     "ner": f"{_FILES} labels token_column tag_column scheme crf tag_scheme "
     "document_context words",
     "squad": f"{_ALL} train_file dev_file null_answers doc_stride max_query_length "

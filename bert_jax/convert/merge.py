@@ -183,10 +183,15 @@ def keep_layers(weights: Weights, layers: Sequence[int], source: str | Path) -> 
       layers: Values of `config.init_layers`.
 
     Raises:
-      UserError: There is no such layer.
+      UserError: There is no such layer, or all layers have the same parameters.
     """
     encoder = dict(weights.params["bert"]["encoder"])
     count = weights.config.num_hidden_layers
+    if count > 1 and "layer_1" not in encoder:
+        raise UserError(
+            f"config.init_layers={tuple(layers)}: the layers of {source} have the same "
+            "parameters; leave it out"
+        )
     found = [encoder.pop(f"layer_{index}") for index in range(count)]
     if max(layers) >= count:
         raise UserError(

@@ -47,6 +47,7 @@ def read_texts(
     label: str = "label",
     separator: str = ",",
     form: str = "",
+    group: str = "",
 ) -> list[Row]:
     """Reads a table (data/tables.py).
 
@@ -57,17 +58,22 @@ def read_texts(
         missing, or a field empty.
       text: Name or number of a column, as `text_b` and `label` are, see `text_columns`.
       separator: Separator between several labels in one field of CSV or TSV.
+      group: Column of `group_name`, required. Empty means the texts.
 
     Raises:
       UserError: A text is not a string, or a label is empty, of the wrong type or not
         a finite number. The message names file and line.
     """
     columns = text_columns(text, text_b, label, labelled=labelled, form=form)
+    if group:
+        columns = columns._replace(required=(*columns.required, group))
     rows = []
     for where, fields in read_table(source, columns):
         row: Row = {"where": where, "text": as_text(fields[text], where, text)}
         if text_b:
             row["text_b"] = as_text(fields[text_b], where, text_b)
+        if group:
+            row["group"] = str(fields[group])
         row["label"] = _label(fields.get(label), kind, separator, where)
         if labelled and row["label"] is None:
             raise UserError(
@@ -126,6 +132,13 @@ def film_urls(folder: str | storage.Path, rows: Sequence[Row]) -> list[str] | No
         number = storage.storage_path(row["where"]).name.partition("_")[0]
         film_urls.append(urls[row["label"]][int(number)])
     return film_urls
+
+
+def group_name(row: Row) -> str:
+    """Returns what rows have in common that one part of the data has: the value of
+    their `group`, or else their texts."""
+    texts = f"{row['text']}\0{row.get('text_b')}"
+    return str(row.get("group", texts))
 
 
 def hold_out(

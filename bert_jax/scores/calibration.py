@@ -3,6 +3,8 @@
 import numpy as np
 from jaxtyping import Float, Int
 
+TEMPERATURES = (0.05, 20.0)  # the least and the largest
+
 
 def expected_calibration_error(
     shares: Float[np.ndarray, "rows classes"], labels: Int[np.ndarray, "rows"]
@@ -23,7 +25,10 @@ def fit_temperature(
     logits: Float[np.ndarray, "rows classes"],
     targets: Int[np.ndarray, "rows"] | Int[np.ndarray, "rows classes"],
 ) -> float:
-    """Returns the T, from 0.05 to 20, with the least cross entropy of logits / T.
+    """Returns the T in TEMPERATURES with the least cross entropy of logits / T.
+
+    It is one of these ends where the loss has no minimum between them: without a wrong
+    row every smaller T is better.
 
     Args:
       targets: Classes, or for several labels at once 0 and 1 for each.
@@ -39,8 +44,12 @@ def fit_temperature(
         logs = special.log_softmax(scaled, axis=1)
         return -float(logs[np.arange(len(targets)), targets].mean())
 
-    bounds = (np.log(0.05), np.log(20.0))
-    return float(np.exp(optimize.minimize_scalar(loss, bounds=bounds).x))
+    bounds = np.log(TEMPERATURES)
+    inside = optimize.minimize_scalar(loss, bounds=bounds)
+    at_ends = [loss(end) for end in bounds]
+    if min(at_ends) <= inside.fun:
+        return TEMPERATURES[int(np.argmin(at_ends))]
+    return float(np.exp(inside.x))
 
 
 def best_threshold(

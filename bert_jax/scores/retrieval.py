@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
+LEFT_OUT = -np.inf  # the gain of a document that a query does not search
+
 
 def retrieval_scores(
     similarities: Float[np.ndarray, "queries documents"],
@@ -17,15 +19,17 @@ def retrieval_scores(
 
     Args:
       judgements: Gains of documents by index, for each query: above 0 if relevant.
+        `LEFT_OUT` ranks a document last, as if it were not there.
     """
     found: dict[str, list[float]] = {"ndcg@10": [], "mrr@10": [], "recall@100": []}
     for row, judged in zip(similarities, judgements, strict=True):
         gains = np.zeros(len(row))
-        for document, gain in judged.items():
-            gains[document] = max(gain, 0)
+        gains[[*judged]] = [*judged.values()]
+        order = np.argsort(np.where(gains == LEFT_OUT, np.inf, -row), kind="stable")
+        gains = np.maximum(gains, 0)
         if not gains.any():
             continue
-        ranked = gains[np.argsort(-row, kind="stable")]
+        ranked = gains[order]
         first = int(np.argmax(ranked > 0)) + 1
         found["ndcg@10"].append(_dcg(ranked[:10]) / _dcg(-np.sort(-gains)[:10]))
         found["mrr@10"].append(1 / first if first <= 10 else 0.0)

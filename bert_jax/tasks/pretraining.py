@@ -94,6 +94,11 @@ class Pretraining(distillation.Taught):
                 f"config.corpus.nsp=True: {family.title} is trained without sentence "
                 "pairs; set --config.corpus.nsp=False"
             )
+        if corpus.shift_positions and not family.has_positions:
+            raise UserError(
+                f"config.corpus.shift_positions=True: {family.title} has no embeddings "
+                "of positions, which this trains; leave it False"
+            )
         if family.has_segments:
             self.model_config.require_segments(2 if corpus.nsp else 1)
         self._parts = (kind, NEXT_SENTENCE) if self._scores_pairs else (kind,)

@@ -117,7 +117,7 @@ class Text(Finetuning):
                 "named too; set one of them"
             )
         whole = super().read_rows("train") or []
-        groups = [f"{row['text']}\0{row.get('text_b')}" for row in whole]
+        groups = [*map(texts.group_name, whole)]
         by_class = self.kind == "classification"
         kept, held = texts.hold_out(whole, fraction, groups, by_class=by_class)
         if not held:
@@ -138,6 +138,7 @@ class Text(Finetuning):
             label=task.label,
             separator=task.label_separator,
             form=task.get("format", ""),
+            group=task.get("group", "") if split == "train" else "",
         )
 
     @property
@@ -475,9 +476,16 @@ class Text(Finetuning):
         super().write_predictions(folder, split, examples, answers)
 
     def score_details(self, examples: Sequence[Row], answers: Answers) -> str:
-        """Returns `class_tables`, unless they are too large for a screen."""
+        """Returns `class_tables`, unless they are too large for a screen, and whether
+        the rows determined the temperature."""
         few = len(self.labels) <= _SHOWN
-        return self.class_tables(examples, answers) if few else ""
+        shown = [self.class_tables(examples, answers)] if few else []
+        if (heat := self.fitted.get("temperature")) in calibration.TEMPERATURES:
+            shown.append(
+                f"temperature {heat:g}: is an end of its range, because dev's rows "
+                "have no best one; name more rows, or leave out task.calibration"
+            )
+        return "\n\n".join(filter(None, shown))
 
     def class_tables(self, examples: Sequence[Row], answers: Answers) -> str:
         """Formats each class's precision, recall and F1, and the confusion matrix.

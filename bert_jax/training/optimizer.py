@@ -305,13 +305,17 @@ def trainable_filter(
     if not patterns and not prefixes:
         return None
 
+    # No match begins or ends inside a number: layer_1 does not select layer_10.
+    edge = r"(?!(?<=\d)\d)"
+    wanted = {x: re.compile(f"{edge}(?:{x}){edge}") for x in patterns}
+
     def learns(name: str) -> bool:
-        chosen = not patterns or any(re.search(x, name) for x in patterns)
+        chosen = not patterns or any(x.search(name) for x in wanted.values())
         return chosen and not _is_in(name, prefixes)
 
     names = [*flatten_dict(params, sep="/")]
     unmatched = {
-        "trainable": [x for x in patterns if not any(re.search(x, n) for n in names)],
+        "trainable": [x for x in patterns if not any(map(wanted[x].search, names))],
         "frozen": [x for x in prefixes if not any(_is_in(n, (x,)) for n in names)],
     }
     for field, (name, *_) in ((f, found) for f, found in unmatched.items() if found):

@@ -22,7 +22,7 @@ class DebertaV3(WithGenerator):
     vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:UNIGRAM")
     layout = LazyImport("families.deberta_v3.layout:LAYOUT")
     model_type = "deberta-v2"
-    has_nsp_head = has_segments = False
+    has_nsp_head = has_segments = has_positions = False
     fields = LazyImport("families.deberta_v3.fields:FIELDS")
     registry_entries: Mapping[str, Mapping[str, str]] = {
         **WithGenerator.registry_entries,
@@ -34,6 +34,8 @@ class DebertaV3(WithGenerator):
             config,
             self.title,
             ("layer", self.name, "has layers of its own"),
+            ("positions", "learnt", "has positions of its own"),
+            ("position_initializer", "normal", "has no embeddings of positions"),
             ("type_vocab_size", 1, "has no segments"),
             ("causal", False, "has attention in both directions"),
             group="model.",

@@ -51,11 +51,12 @@ class GptFinetuning(Finetuning):
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
-        if config.task.get("bilstm"):
-            raise UserError(
-                "config.task.bilstm=True: reads BERT's vectors, and "
-                "config.model.architecture=gpt is a GPT; leave it False"
-            )
+        for name, only in (("bilstm", False), ("windows", 1)):
+            if config.task.get(name, only) != only:
+                raise UserError(
+                    f"config.task.{name}={config.task[name]}: reads BERT's vectors, "
+                    f"and config.model.architecture=gpt is a GPT; leave it {only}"
+                )
 
     @functools.cached_property
     def _trained(self) -> BertWithHeads:

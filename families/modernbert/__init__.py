@@ -21,7 +21,7 @@ class ModernBert(Family):
     layout = LazyImport("families.modernbert.layout:LAYOUT")
     model_type = "modernbert"
     biases = False
-    has_nsp_head = has_segments = False
+    has_nsp_head = has_segments = has_positions = False
     fields = LazyImport("families.modernbert.fields:FIELDS")
     registry_entries: Mapping[str, Mapping[str, str]] = {
         "optimizer.name": {
@@ -43,6 +43,7 @@ class ModernBert(Family):
             self.title,
             ("layer", self.name, "has layers of its own"),
             ("positions", self.name, "has rotary positions"),
+            ("position_initializer", "normal", "has no embeddings of positions"),
             ("type_vocab_size", 1, "has no segments"),
             ("causal", False, "has attention in both directions"),
             ("scan_layers", False, "has layers that differ"),

@@ -45,14 +45,17 @@ class ModernBertEmbeddings(nn.Module):
     def __call__(
         self,
         input_ids: Int[Array, "batch length"],
-        *others: Any,
+        segment_ids: Any,
+        key: Any,
+        position_ids: Any = None,
     ) -> Float[Array, "batch length hidden"]:
         """Embeds a batch.
 
-        Takes the arguments of BERT's `Embeddings`, but only ids count.
+        Takes the arguments of BERT's `Embeddings`, but only ids count. A row of several
+        texts, which has `position_ids`, may have more tokens than there are positions.
         """
         length, most = input_ids.shape[1], self.config.max_position_embeddings
-        if length > most:
+        if length > most and position_ids is None:
             raise ValueError(f"{length} tokens; max_position_embeddings={most}")
         return self.layer_norm(self.word_embeddings(input_ids))
 

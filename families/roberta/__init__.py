@@ -24,6 +24,7 @@ class Roberta(Family):
         require_values(
             config,
             self.title,
+            ("positions", "learnt", "has positions of its own"),
             ("type_vocab_size", 1, "has one segment, whatever the texts"),
             ("hidden_act", "gelu", "has this activation, also in its masked LM"),
             ("causal", False, "has attention in both directions"),

@@ -40,16 +40,18 @@ class RobertaEmbeddings(nn.Module):
         position_ids: Int[Array, "batch length"] | None = None,
     ) -> Float[Array, "batch length hidden"]:
         """Embeds a batch, as BERT's `Embeddings` does. In training, padding follows a
-        row's tokens."""
+        row's tokens. A row of several texts may have more tokens than there are
+        positions."""
         del segment_ids
         length, real = input_ids.shape[1], input_ids != PAD
-        if length > self.config.max_position_embeddings:
-            raise ValueError(
-                f"{length} tokens; max_position_embeddings="
-                f"{self.config.max_position_embeddings}"
-            )
-        if position_ids is None and key is None:
-            position_ids = jnp.cumsum(real, axis=1) - 1  # counts tokens, not columns
+        if position_ids is None:
+            if length > self.config.max_position_embeddings:
+                raise ValueError(
+                    f"{length} tokens; max_position_embeddings="
+                    f"{self.config.max_position_embeddings}"
+                )
+            if key is None:
+                position_ids = jnp.cumsum(real, axis=1) - 1  # counts tokens
         if position_ids is None:
             # Rows of the table and no lookup, whose gradient would add up each
             # position.

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bert_jax.data.texts import (
     film_urls,
+    group_name,
     hold_out,
     read_folders,
     read_texts,
@@ -102,6 +103,17 @@ def test_order_of_labels():
     assert sorted_labels({"10", "9", "b", "A"}) == ["10", "9", "A", "b"]
     assert sorted_labels({"01", "1"}) == ["01", "1"]
     assert sorted_labels({"1" * 5000, "2"}) == ["1" * 5000, "2"]
+
+
+def test_rows_of_a_group_have_its_name(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label,topic\na,x,1\nb,y,1\na,y,2\n")
+    names = [group_name(row) for row in read_texts(str(path), group="topic")]
+    assert names == ["1", "1", "2"]
+    one, two, three = (group_name(row) for row in read_texts(str(path)))
+    assert one == three != two
+    with pytest.raises(UserError, match="no column 'z'"):
+        read_texts(str(path), group="z")
 
 
 @given(

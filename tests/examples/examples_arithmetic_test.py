@@ -153,6 +153,8 @@ def test_layerwise_rates_fall_from_layer_to_layer(corpus, tmp_path):
     config.optimizer.name = "bert_adam"
     model = Bert(bert_config(**SMALL))
     params = {"bert": spread(model), "head": {"kernel": jnp.ones((3, 2))}}
+    below = ("embedding_projection", "relative_bias", "distances")  # other families'
+    params["bert"] |= {name: {"kernel": jnp.ones((2, 2))} for name in below}
     rng = np.random.default_rng(2)
     gradients = jax.tree.map(lambda x: jnp.float32(rng.normal(size=x.shape)), params)
     fields, rate = config.optimizer, 0.01
@@ -164,6 +166,7 @@ def test_layerwise_rates_fall_from_layer_to_layer(corpus, tmp_path):
 
     step = update(gradients, params)
     powers = {"embeddings": 3, "layer_0": 2, "layer_1": 1, "pooler": 0, "head": 0}
+    powers |= dict.fromkeys(below, 3)
 
     def check(path, update, gradient, param):
         name = jax.tree_util.keystr(path, simple=True, separator="/")

@@ -1,8 +1,12 @@
 """examples/cross_validate.py: parts of a table, and the predictions of all."""
 
 import collections
+import itertools
 import json
+import types
+from pathlib import Path
 
+import bert_jax
 from examples import cross_validate
 
 
@@ -38,3 +42,41 @@ def test_main_predicts_each_row_once(tmp_path, plain, capsys, monkeypatch, one_d
     assert [row["text"] for row in found] == [row["text"] for row in rows]
     assert {row["fold"] for row in found} == {0, 1}
     assert all(row["gold"] == str(n % 2) for n, row in enumerate(found))
+
+
+def test_part_that_is_scored_decides_nothing(tmp_path, plain, monkeypatch):
+    """Thresholds are fitted on the next part, and rows of a group are in one part."""
+    rows = [
+        {"q": f"text {n}", "label": "ab"[n % 2], "topic": n // 4} for n in range(24)
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = []
+
+    def fit(config, folder):
+        task = config.task
+        files = [getattr(task, f"{name}_file") for name in ("train", "dev", "test")]
+        texts = [
+            [json.loads(line)["text"] for line in Path(file).read_text().splitlines()]
+            for file in files
+        ]
+        read.append(texts)
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts[2])
+        (folder / "predictions").mkdir(parents=True)
+        (folder / "predictions" / "test.jsonl").write_text(lines)
+        return types.SimpleNamespace(scores={"dev": {}, "test": {"f1": len(read)}})
+
+    monkeypatch.setattr(bert_jax, "fit", fit)
+    given = [
+        f"init_from={plain}",
+        "task.kind=multilabel",
+        "task.calibration=thresholds",
+    ]
+    given += ["task.text=q", "task.group=topic", "--folds=3"]
+    cross_validate.main([str(tmp_path / "t.jsonl"), str(tmp_path / "out"), *given])
+    every = {row["q"]: row["topic"] for row in rows}
+    for texts in read:
+        assert sorted(itertools.chain(*texts)) == sorted(every)
+        topics = [{every[text] for text in some} for some in texts]
+        assert topics[1] and topics[2] and not set.intersection(*topics[1:])
+        assert not topics[0] & (topics[1] | topics[2])
+    assert sorted(text for _, _, held in read for text in held) == sorted(every)

@@ -32,3 +32,10 @@ def test_query_without_a_relevant_document_does_not_count():
     found = retrieval.retrieval_scores(similarities, [{0: 0.0}, {1: 1.0}])
     assert found["mrr@10"] == 0.5 and found["recall@100"] == 1.0
     assert retrieval.retrieval_scores(similarities, [{}, {0: 0.0}]) == {}
+
+
+def test_document_that_is_left_out_has_no_rank():
+    similarities = np.array([[1.0, 0.9, 0.0]])
+    found = retrieval.retrieval_scores(similarities, [{0: retrieval.LEFT_OUT, 1: 1.0}])
+    assert found == {"ndcg@10": 1.0, "mrr@10": 1.0, "recall@100": 1.0}
+    assert retrieval.retrieval_scores(similarities, [{0: retrieval.LEFT_OUT}]) == {}

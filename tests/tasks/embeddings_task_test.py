@@ -53,13 +53,13 @@ def test_losses_are_those_of_sentence_transformers():
     rng = np.random.default_rng(0)
     vectors = jnp.asarray(rng.normal(size=(6, 3, 5)), jnp.float32)
     scores = jnp.asarray(rng.integers(0, 4, size=6) / 4, jnp.float32)
-    weights = jnp.ones(6)
+    weights, ids = jnp.ones(6), jnp.arange(18).reshape(6, 3, 1)
 
     @jax.jit
     def all_losses(vectors):
         return [
-            losses.info_nce(vectors[:, :2], weights, 0.05),
-            losses.info_nce(vectors, weights, 0.05),
+            losses.info_nce(vectors[:, :2], weights, 0.05, ids[:, :2]),
+            losses.info_nce(vectors, weights, 0.05, ids),
             losses.cosent_loss(vectors[:, :2], weights, scores, 0.05),
             losses.squared_error(vectors[:, :2], weights, scores),
             losses.triplet_loss(vectors, weights, 0.5),
@@ -75,13 +75,15 @@ def test_rows_that_fill_a_batch_are_no_negatives():
     rng = np.random.default_rng(1)
     vectors = jnp.asarray(rng.normal(size=(6, 3, 5)), jnp.float32)
     scores, weights = jnp.arange(6) / 5, jnp.array([1, 1, 1, 1, 0, 0], jnp.float32)
+    ids = jnp.arange(12).reshape(4, 3, 1)  # and empty rows, all equal
+    ids = jnp.concatenate([ids, jnp.zeros((2, 3, 1), int)])
 
     @jax.jit
     @jax.jacobian
     def slopes(vectors, weights, scores):
         return jnp.stack(
             [
-                losses.info_nce(vectors, weights, 0.05),
+                losses.info_nce(vectors, weights, 0.05, ids[: len(vectors)]),
                 losses.cosent_loss(vectors, weights, scores, 0.05),
                 losses.squared_error(vectors[:, :2], weights, scores),
                 losses.triplet_loss(vectors, weights, 0.5),
@@ -92,6 +94,41 @@ def test_rows_that_fill_a_batch_are_no_negatives():
     alone = slopes(vectors[:4], jnp.ones(4), scores[:4])
     np.testing.assert_allclose(filled[:, :4], alone, rtol=1e-5, atol=1e-6)
     assert not np.any(filled[:, 4:]) and np.all(np.any(alone != 0, axis=(1, 2, 3)))
+
+
+def test_no_text_is_a_negative_of_an_equal_one():
+    """Against a loop. Texts are numbers: equal partners, texts, and a text that is a
+    partner or a negative elsewhere."""
+    texts = [(1, 2, 9), (3, 2, 1), (4, 5, 2), (4, 6, 8), (5, 7, 10), (11, 12, 11)]
+    vectors = np.random.default_rng(2).normal(size=(6, 3, 4)).astype(np.float32)
+    q, p, n = np.moveaxis(vectors / np.linalg.norm(vectors, axis=2)[..., None], 1, 0)
+    expected = []
+    for i, (a, b, _) in enumerate(texts):
+        other = [
+            j
+            for j, (c, d, _) in enumerate(texts)
+            if a not in (c, d) and b not in (c, d)
+        ]
+        hard = [j for j, (*_, e) in enumerate(texts) if e not in (a, b)]
+        there = [q[i] @ x for x in (p[i], *p[other], *n[hard])]
+        back = [p[i] @ q[j] for j in (i, *other)]
+        expected += [
+            np.log(np.exp(np.array(x) * 20).sum()) - 20 * x[0] for x in (there, back)
+        ]
+    ids = jnp.asarray(texts)[..., None]
+    found = losses.info_nce(jnp.asarray(vectors), jnp.ones(6), 0.05, ids)
+    assert found == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+def test_loss_of_several_sizes_is_their_sum(make):
+    """As sentence-transformers' MatryoshkaLoss 6.2.0, in float64."""
+    vectors = np.random.default_rng(0).normal(size=(6, 3, 5)).astype(np.float32)
+    task = make(pairs(), dimensions=(2, 5))
+    task.examples("train")  # which set the loss
+    ids = jnp.arange(12).reshape(6, 2, 1)
+    batch = {"row_weights": jnp.ones(6), "input_ids": ids}
+    found = task.batch_loss({"vectors": jnp.asarray(vectors[:, :2])}, batch)
+    assert found["embedding_loss"] / 6 == pytest.approx(35.293028274555375, rel=1e-6)
 
 
 @pytest.mark.slow
@@ -179,6 +216,23 @@ def test_scores_and_predictions(make, tmp_path):
     assert json.loads(lines[1])["gold"] == 1.0
 
 
+def test_equal_texts_count_once_and_a_text_is_no_partner_of_itself(make):
+    """Random pairs, by sentence-transformers' InformationRetrievalEvaluator 6.2.0."""
+    rng = np.random.default_rng(5)
+    drawn = [(f"q{rng.integers(9)}", f"p{rng.integers(12)}") for _ in range(30)]
+    names = sorted({name for pair in drawn for name in pair})
+    of = dict(zip(names, rng.normal(size=(len(names), 4)), strict=True))
+
+    def score(pairs):
+        answers = [np.array([of[a], of[b]]) for a, b in pairs]
+        examples = [{"texts": pair} for pair in pairs]
+        return make([{"text": "a"}]).scores("dev", examples, answers)["mrr@10"]
+
+    assert score(drawn) == pytest.approx(0.41851851851851857)
+    of |= {"q0": np.array([1.0, 0]), "q1": np.array([0.9, 0.4]), "p0": np.eye(2)[1]}
+    assert score([("q0", "q1"), ("q1", "q0"), ("p0", "p0")]) == 1.0
+
+
 def test_queries_find_their_documents(make, tmp_path):
     """BEIR's layout."""
     (tmp_path / "qrels").mkdir()
@@ -190,7 +244,8 @@ def test_queries_find_their_documents(make, tmp_path):
         (tmp_path / f"{name}.jsonl").write_text(lines)
     judged = "query-id\tcorpus-id\tscore\nq2\td1\t1\nq0\td0\t2\nq0\td3\t0\n"
     (tmp_path / "qrels" / "test.tsv").write_text(judged)
-    task = make(pairs(), retrieval_file=str(tmp_path / "qrels" / "test.tsv"))
+    source = str(tmp_path / "qrels" / "test.tsv")
+    task = make(pairs(), retrieval_file=source)
     assert task.splits == ("dev", "retrieval")
     rows = task.examples("retrieval")
     assert [row["texts"][0] for row in rows[-2:]] == ["e f g h", "a b c"]
@@ -199,8 +254,15 @@ def test_queries_find_their_documents(make, tmp_path):
     found = task.scores("retrieval", rows, answers)
     # q2 is nearest to d2, and d1 follows d0 among the others.
     assert found["mrr@10"] == pytest.approx((1 / 3 + 1) / 2)
+    # A document with the query's own id is left out, as in BEIR's evaluation.
+    rows = (tmp_path / "queries.jsonl").read_text()
+    (tmp_path / "queries.jsonl").write_text(rows.replace("q2", "d2"))
+    (tmp_path / "qrels" / "test.tsv").write_text(judged.replace("q2", "d2"))
+    found = task.scores("retrieval", task.read_file(source, "retrieval"), answers)
+    assert found["mrr@10"] == pytest.approx((1 / 2 + 1) / 2)
+    (tmp_path / "queries.jsonl").write_text(rows)
     (tmp_path / "qrels" / "test.tsv").write_text(f"{judged}q9\td1\t1\n")
-    other = make(pairs(), retrieval_file=str(tmp_path / "qrels" / "test.tsv"))
+    other = make(pairs(), retrieval_file=source)
     with pytest.raises(UserError, match=r"test.tsv:5: 'q9' is not in"):
         other.examples("retrieval")
 

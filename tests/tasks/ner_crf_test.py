@@ -89,6 +89,16 @@ def test_run_with_a_crf_is_loaded_with_it_and_exported_without(
         assert len(answer["tags"]) == 2
 
 
+def test_chain_is_the_sentence_and_not_the_document_around_it(tmp_path):
+    task = task_in(tmp_path)(crf=True, document_context=True, max_seq_length=12)
+    for feature in encoded(task, "train"):
+        columns = feature.columns
+        assert columns["words"].nonzero()[0].tolist() == feature.info.tolist()
+        assert len(feature.info) < len(columns["input_ids"]) - 2
+    cut = task_in(tmp_path)(dev=LONG, crf=True, document_context=True, max_seq_length=8)
+    assert [x.columns["words"].sum() for x in encoded(cut, "dev")] == [6] * 4
+
+
 def test_scheme_that_the_tags_break_is_refused(tmp_path):
     """Sentences of BIO's tags, which end no entity with E."""
     task = task_in(tmp_path)(dev=LONG, crf=True, tag_scheme="BIOES")

@@ -1,6 +1,7 @@
 """One's own texts: labels found, each split read, files, prediction."""
 
 import csv
+import functools
 import re
 
 import jax.numpy as jnp
@@ -291,9 +292,13 @@ def test_temperature_changes_probabilities_and_no_label(config, tmp_path):
     expected = special.softmax(logits[0] / task.fitted["temperature"])
     np.testing.assert_allclose([*after["scores"].values()], expected, rtol=1e-6)
     assert after["label"] == before["label"] == "-1"
-    assert "expected calibration error: " in task.score_details(
-        task.examples("dev"), logits
-    )
+    details = functools.partial(task.score_details, task.examples("dev"))
+    assert "\ntemperature 20: is an end of its range" in details(logits)
+    right = [4 * np.eye(3)[row["label"]] for row in task.examples("dev")]
+    task.fit_to_rows("dev", right)
+    assert "\ntemperature 0.05: is an end of its range" in details(right)
+    task.fit_to_rows("dev", [*right[:-1], right[0]])
+    assert details(right).splitlines()[-1].startswith("expected calibration error: ")
 
 
 def test_thresholds_decide_the_labels(config, tmp_path):

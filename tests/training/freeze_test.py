@@ -135,6 +135,10 @@ def test_names_must_match_something():
     with pytest.raises(UserError, match=r"trainable: 'lora' names no parameter "):
         learns(trainable=("head", "lora"))
     assert learns() is None
-    pattern = "--config.optimizer.trainable=('(',)"
-    with pytest.raises(UserError, match=r"trainable.*not a regular expression"):
-        configuration.load_config("configs/tiny.py", [pattern])
+    chosen = [n for n in ("layer_0", "layer_01") if learns(trainable=("layer_0",))(n)]
+    assert chosen == ["layer_0"]  # as 1 is not found in 10, nor 1/ in 11/
+    assert not learns(trainable=("1/",))("layer_01/kernel")
+    for pattern in ("(", "(?i)bias"):  # flags are for a part: (?i:bias)
+        flag = f"--config.optimizer.trainable=({pattern!r},)"
+        with pytest.raises(UserError, match=r"trainable.*not a regular expression"):
+            configuration.load_config("configs/tiny.py", [flag])

@@ -6,6 +6,7 @@ from pathlib import Path
 from bert_jax.data.tables import ColumnSpec, Row, as_text, read_table
 from bert_jax.data.texts import number_label
 from bert_jax.errors import UserError
+from bert_jax.scores.retrieval import LEFT_OUT
 
 _JUDGMENT = ("query-id", "corpus-id", "score")
 
@@ -72,7 +73,8 @@ def read_retrieval(path: Path) -> tuple[list[str], list[str], list[dict[int, flo
     and `score`), for the queries and documents of FOLDER/queries.jsonl and
     FOLDER/corpus.jsonl.
 
-    A document's text is its title and its text.
+    A document's text is its title and its text. A document with the query's own id is
+    left out, unless it is relevant, as in BEIR's evaluation: a query may be a document.
 
     Returns:
       The documents, the judged queries, and their judgments: gains by document.
@@ -90,6 +92,10 @@ def read_retrieval(path: Path) -> tuple[list[str], list[str], list[dict[int, flo
             if name not in known:
                 raise UserError(f"{where}: {name!r:.60} is not in the folder's files")
         judged.setdefault(query, {})[places[document]] = number_label(gain, where)
+    for query in judged.keys() & places.keys():
+        own = places[query]
+        if judged[query].get(own, 0) <= 0:
+            judged[query][own] = LEFT_OUT
     return (
         [*documents.values()],
         [queries[query] for query in judged],

@@ -7,7 +7,7 @@ a negative of any row. Each function returns the mean over the rows with weight 
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 Vectors = Float[Array, "batch texts size"]
 Rows = Float[Array, "batch"]
@@ -15,19 +15,34 @@ Rows = Float[Array, "batch"]
 _HIGHEST = jax.lax.Precision.HIGHEST  # else a TPU rounds to bfloat16
 
 
-def info_nce(vectors: Vectors, weights: Rows, temperature: float) -> Float[Array, ""]:
+def info_nce(
+    vectors: Vectors,
+    weights: Rows,
+    temperature: float,
+    ids: Int[Array, "batch texts length"],
+) -> Float[Array, ""]:
     """Returns the cross entropy of finding each row's partner in the whole batch.
 
     It is the mean of both directions: from the query among all positives and negatives,
     and from the positive among all queries. The cosines are divided by the temperature
     (van den Oord et al. 2018, and Gao et al. 2021, SimCSE).
+
+    A text is no negative of an equal text, nor of the other text of a row that has an
+    equal one.
+
+    Args:
+      ids: Token ids of each text, equal for equal texts.
     """
     vectors, real = normalize_vectors(vectors), weights > 0
     queries, *others = jnp.moveaxis(vectors, 1, 0)
-    candidates = jnp.concatenate(others)
-    every = jnp.tile(real, len(others))
-    there = _cross_entropy(queries, candidates, every, temperature)
-    back = _cross_entropy(others[0], queries, real, temperature)
+    query, positive, *negatives = jnp.moveaxis(ids, 1, 0)
+    partners = _equal(query, query) | _equal(positive, positive)
+    partners |= _equal(query, positive)
+    counted = [~partners | jnp.eye(len(real), dtype=bool)]
+    counted += [~(_equal(query, x) | _equal(positive, x)) for x in negatives]
+    every = jnp.concatenate([each & real for each in counted], axis=1)
+    there = _cross_entropy(queries, jnp.concatenate(others), every, temperature)
+    back = _cross_entropy(others[0], queries, counted[0].T & real, temperature)
     return _mean((there + back) / 2, weights)
 
 
@@ -72,16 +87,27 @@ def normalize_vectors(vectors: Vectors) -> Vectors:
     return vectors * jax.lax.rsqrt(jnp.maximum(squares, 1e-24))
 
 
+def _equal(
+    texts: Int[Array, "batch length"], others: Int[Array, "batch length"]
+) -> Bool[Array, "batch batch"]:
+    """Returns which texts have the same tokens."""
+    return jnp.all(texts[:, None] == others[None], axis=-1)
+
+
 def _cross_entropy(
     queries: Float[Array, "batch size"],
     candidates: Float[Array, "candidates size"],
-    real: Bool[Array, "candidates"],
+    counted: Bool[Array, "batch candidates"],
     temperature: float,
 ) -> Rows:
-    """Returns the loss of each query, whose candidate has the same index."""
+    """Returns the loss of each query, whose candidate has the same index.
+
+    Args:
+      counted: Whether a candidate is the query's own or a negative of it.
+    """
     logits = jnp.dot(queries, candidates.T, precision=_HIGHEST) / temperature
     own = jnp.diagonal(logits)
-    return jax.nn.logsumexp(logits, axis=-1, where=real) - own
+    return jax.nn.logsumexp(logits, axis=-1, where=counted) - own
 
 
 def _mean(losses: Rows, weights: Rows) -> Float[Array, ""]:

@@ -54,6 +54,11 @@ class Embeddings(Finetuning):
         self._kinds: dict[str, str] = {}
         self._judged: tuple[int, list[dict[int, float]]] = (0, [])
         task = config.task
+        if task.bilstm:
+            raise UserError(
+                "config.task.bilstm=True: is for a classifier, and vectors are those "
+                "of the last layer; leave it False"
+            )
         self._dense = VectorLayers(self.model_config, tuple(task.dense))
         hidden = self.model_config.hidden_size * (1 + task.pooling.count("+"))
         # The size of the encoder's part and of the whole vector
@@ -159,7 +164,7 @@ class Embeddings(Finetuning):
         return {"vectors": pooled.reshape(*rows, -1)}
 
     def batch_loss(self, vectors: Arrays, batch: Arrays) -> Scalars:
-        """Returns the loss of `config.task.loss`, or with `dimensions` its mean over
+        """Returns the loss of `config.task.loss`, or with `dimensions` its sum over
         vectors cut to each of these sizes (Kusupati et al. 2022)."""
         whole, task = vectors["vectors"], self.config.task
         weights = batch["row_weights"]
@@ -168,7 +173,9 @@ class Embeddings(Finetuning):
             cut = whole[..., :size]
             match task.loss:
                 case "info_nce":
-                    loss = losses.info_nce(cut, weights, task.temperature)
+                    loss = losses.info_nce(
+                        cut, weights, task.temperature, batch["input_ids"]
+                    )
                 case "cosent":
                     loss = losses.cosent_loss(
                         cut, weights, batch["score"], task.temperature
@@ -178,7 +185,7 @@ class Embeddings(Finetuning):
                 case "triplet":
                     loss = losses.triplet_loss(cut, weights, task.margin)
             found.append(loss)
-        return {self.loss_name: sum(found) / len(found) * jnp.sum(weights)}
+        return {self.loss_name: sum(found) * jnp.sum(weights)}
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         return self.batch_loss(self.vectors(params, batch, key), batch)
@@ -208,9 +215,21 @@ class Embeddings(Finetuning):
     ) -> dict[str, float]:
         """Returns `spearman` and `pearson` of the cosines for scored pairs.
 
-        For others it is `mrr@10` of finding each text's partner among all of the
-        split's. For a retrieval split see `scores.retrieval`.
+        For others it is `mrr@10` of finding a partner of each text among all of the
+        split's partners, of which the text itself is none. Equal texts count once, and
+        each partner that a text has in any row is relevant. For a retrieval split see
+        `scores.retrieval`. With `config.task.dimensions` also each of them for vectors
+        cut to these sizes: `spearman_64`.
         """
+        found = self._scores(split, examples, answers)
+        for size in self.config.task.dimensions:
+            cut = self._scores(split, examples, [each[:, :size] for each in answers])
+            found |= {f"{name}_{size}": value for name, value in cut.items()}
+        return found
+
+    def _scores(
+        self, split: str, examples: Sequence[Row], answers: Sequence[np.ndarray]
+    ) -> dict[str, float]:
         if split == RETRIEVAL:
             number, judgements = self._judged
             vectors = unit_vectors(np.concatenate(answers))
@@ -226,8 +245,16 @@ class Embeddings(Finetuning):
             cosines = np.sum(queries * partners, axis=1)
             functions = classification.spearman, classification.pearson
             return {each.__name__: each(wanted, cosines) for each in functions}
-        judged = [{index: 1.0} for index in range(len(examples))]
-        found = retrieval.retrieval_scores(queries @ partners.T, judged)
+        pairs = [row["texts"][:2] for row in examples]
+        texts, others = (_first_rows(x) for x in zip(*pairs, strict=True))
+        places = {text: place for place, text in enumerate(others)}
+        judged = {
+            x: {places[x]: retrieval.LEFT_OUT} if x in places else {} for x in texts
+        }
+        for text, partner in pairs:
+            judged[text][places[partner]] = 1.0
+        similarities = queries[[*texts.values()]] @ partners[[*others.values()]].T
+        found = retrieval.retrieval_scores(similarities, [*judged.values()])
         return {"mrr@10": found["mrr@10"]}
 
     def prediction_row(self, example: Row, answer: np.ndarray) -> Row:
@@ -250,6 +277,14 @@ class Embeddings(Finetuning):
             first, second = unit_vectors(answer[:2])
             found["similarity"] = float(first @ second)
         return found
+
+
+def _first_rows(texts: Sequence[str]) -> dict[str, int]:
+    """Returns the index of the first of equal texts, by text."""
+    first: dict[str, int] = {}
+    for index, text in enumerate(texts):
+        first.setdefault(text, index)
+    return first
 
 
 def unit_vectors(

@@ -178,7 +178,9 @@ class Ner(Finetuning):
                     columns["labels"] = column
                 if self.crf:
                     marks = np.zeros((2, len(input_ids)), np.int32)
-                    marks[0, positions] = marks[1, tagged] = 1
+                    # The chain is the sentence, without others around it.
+                    chain = tagged[max(begin - left, 0) : end - left]
+                    marks[0, positions] = marks[1, chain] = 1
                     columns["tagged"], columns["words"] = marks
                 features.append(Feature(index, columns, positions))
         return features
@@ -210,8 +212,8 @@ class Ner(Finetuning):
             return logits
         allowed = crf.allowed(self.labels, self.config.task.tag_scheme or "none")
         transitions = _transitions(logits).within(allowed)
-        # The words around the part that the row tags, too: an entity may continue where
-        # a sentence is cut.
+        # The sentence's words around the part that the row tags, too: an entity may
+        # continue where a sentence is cut.
         tags = crf.viterbi(logits["logits"], batch["words"], transitions)
         return {"tags": tags, "largest": logits["logits"].max(axis=-1)}
 
