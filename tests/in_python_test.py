@@ -49,7 +49,8 @@ def config(micro):
 
 def test_run_is_that_of_the_command_line(config, plain, tmp_path, capfd):
     before = signal.getsignal(signal.SIGINT)
-    found = bert_jax.fit(config, tmp_path / "run")
+    with ThreadPoolExecutor(1) as pool:  # where Python handles no signals
+        found = pool.submit(bert_jax.fit, config, tmp_path / "run").result()
     assert losses(found.workdir) == pytest.approx(losses(plain), rel=1e-5)
     (dev,) = metrics.read_metrics(tmp_path / "run", "dev")
     assert found.step == 20 and found.scores == {
@@ -83,7 +84,4 @@ def test_load_refuses(config, tmp_path):
     config.train.seeds = 2
     with pytest.raises(UserError, match=r"config\.train\.seeds=2: from Python one"):
         bert_jax.fit(config, tmp_path / "run")
-    config.train.seeds = 1
-    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="main thread"):
-        pool.submit(bert_jax.fit, config, tmp_path / "run").result()
     assert not (tmp_path / "run").exists()

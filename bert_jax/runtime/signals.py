@@ -7,6 +7,7 @@ other time the first one raises Interrupted at once. A second Ctrl-C is Python's
 import contextlib
 import itertools
 import signal
+import threading
 from collections.abc import Iterator
 from types import FrameType
 
@@ -22,8 +23,14 @@ _points = itertools.count()
 
 @contextlib.contextmanager
 def handle_signals() -> Iterator[None]:
-    """Handles the signals in this context. An ignored one stays ignored (nohup)."""
+    """Handles the signals in this context. An ignored one stays ignored (nohup).
+
+    Only the main thread can: in another one they stay as they are.
+    """
     global _received
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     _received = None
     with contextlib.ExitStack() as stack:
         for number in SIGNALS:
