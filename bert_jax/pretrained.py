@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NotRequired, cast
 
 import jax
@@ -15,6 +16,7 @@ from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import merge, sentence_transformers, weights
 from bert_jax.convert.layout import Weights
+from bert_jax.data import tables
 from bert_jax.data.rows import (
     Columns,
     Feature,
@@ -34,6 +36,8 @@ from bert_jax.training import run_config, setup, sharding
 from bert_jax.training.inference import Answerer
 from bert_jax.types import Arrays
 
+log = logging.getLogger(__name__)
+
 _BATCH = 32  # texts that `encode` computes at a time
 
 
@@ -49,9 +53,25 @@ def load(path: str | storage.Path) -> "Bert":
     return Bert(path, weights.read_weights(path))
 
 
-def _check_texts(texts: Sequence[Any]) -> None:
-    if isinstance(texts, str):
-        raise TypeError("a list of texts is required, not one text")
+def _as_texts(given: Any, types: Any = str) -> list[Any]:
+    """Returns texts of a list, an array or a column, or others of these types.
+
+    Raises:
+      TypeError: It is not of these. Names the index.
+      ValueError: A text is not Unicode.
+    """
+    if isinstance(given, str | bytes | Mapping | Set):
+        raise TypeError(f"a list of texts is required, not one {type(given).__name__}")
+    if hasattr(given, "columns"):
+        raise TypeError(
+            "a list of texts is required, not a whole table: pass a column of it, such "
+            'as table["text"]'
+        )
+    texts = [tables.plain_value(x, f"text {index}") for index, x in enumerate(given)]
+    for index, text in enumerate(texts):
+        if not isinstance(text, types):
+            raise TypeError(f"text {index}: {text!r:.60} is not a string")
+    return texts
 
 
 class Encoded(Columns):
@@ -146,14 +166,12 @@ class Bert:
                 raise ValueError(f"{name} must be in [0, {size})")
         return self._run(self.params, ids, mask, segments, attentions=attentions)
 
-    def encode(
-        self, texts: Sequence[str], texts_b: Sequence[str] | None = None
-    ) -> Encoded:
+    def encode(self, texts: Any, texts_b: Any = None) -> Encoded:
         """Encodes texts, or pairs of texts.
 
         Args:
-          texts: Texts, each of which becomes a row, [CLS] first. Shorter ones are
-            padded.
+          texts: A list, an array or a column of texts, each of which becomes a row,
+            [CLS] first. Shorter ones are padded.
           texts_b: The second text of each, if any.
 
         Returns:
@@ -164,10 +182,15 @@ class Bert:
           `tokens`. `length` is that of the longest text.
 
         Raises:
+          TypeError, ValueError: A text is none. Names its index.
           UserError: See `tokenizer`. Also, a text is too long, or the model computes
             NaN.
         """
-        _check_texts(texts)
+        texts = _as_texts(texts)
+        texts_b = None if texts_b is None else _as_texts(texts_b)
+        if not texts and not texts_b:
+            found: dict[str, Any] = {**self.encode([""])}
+            return cast(Encoded, {name: x[:0] for name, x in found.items()})
         positions = self.config.max_position_embeddings
         tokenized = encode_texts(self.tokenizer, texts, texts_b, positions)
         columns = batch_columns(tokenized, self._pad)
@@ -193,26 +216,43 @@ class Bert:
     ) -> Answerer:
         return Answerer(predictor, params, self._mesh, rows, self.config)
 
-    def predict(self, rows: Sequence[Mapping[str, Any] | str]) -> list[dict[str, Any]]:
+    def predict(self, rows: Any) -> Any:
         """Answers rows as `--mode=predict` does.
 
         Args:
-          rows: Objects, as in docs/fine_tuning.md. A string is a `text`.
+          rows: A list of objects, as in docs/fine_tuning.md. A string is a `text`. Or a
+            data frame (pandas, polars), a table of Arrow, or a column of texts. Values
+            are read as `data.tables.plain_value` has them.
 
         Returns:
-          Each row with the task's additions: `masks` (`next`, left to right), `label`
-          and `scores`, `answer`, `tags`, ...
+          A list with each row and the task's additions: `masks` (`next`, left to
+          right), `label` and `scores`, `answer`, `tags`, ... Of a data frame, a table
+          or a column (then with the texts as `text`) a frame with the same index, and
+          these as columns, `scores.NAME` for each class.
 
         Raises:
           UserError: The weights lack a head.
-          ValueError: A row is wrong.
+          TypeError, ValueError: A row is wrong. Names its number.
         """
-        if isinstance(rows, str | Mapping):
-            raise TypeError("a list of rows is required, not one row")
-        objects = [{"text": row} if isinstance(row, str) else row for row in rows]
-        answers = self._predicting.answer(objects) if objects else []
-        pairs = zip(objects, answers, strict=True)
-        return [row_files.answered_row(dict(row), answer) for row, answer in pairs]
+        if hasattr(rows, "to_frame"):
+            rows = rows.to_frame("text")
+        is_frame = hasattr(rows, "columns")
+        given = rows if is_frame or isinstance(rows, str | Mapping) else [*rows]
+        plain = tables.python_rows(given)
+        answers = self._predicting.answer(plain) if plain else []
+        for what, count in self._predicting.notices.items() if plain else ():
+            log.warning("%s: %s", what, f"{count:,}")
+        if plain:
+            self._predicting.notices.clear()
+        if is_frame:
+            return row_files.answered_frame(given, answers) if answers else given
+        pairs = zip(given, answers, strict=True)
+        return [
+            row_files.answered_row(
+                dict(row) if isinstance(row, Mapping) else {"text": row}, answer
+            )
+            for row, answer in pairs
+        ]
 
     def fill_mask(self, text: str) -> list[list[dict[str, Any]]]:
         """Returns the guesses for each [MASK] of a text, like `masks` of `predict`.
@@ -226,22 +266,24 @@ class Bert:
         return row["masks"]
 
     def words(
-        self, rows: Sequence[str | Sequence[str]], layers: Sequence[int] = (-1,)
+        self, rows: Any, layers: Sequence[int] = (-1,)
     ) -> list[tuple[list[str], Float[np.ndarray, "words layers hidden"]]]:
         """Returns each row's words and the vectors of their first tokens (section 5.3).
 
         Args:
-          rows: Texts, or lists of words.
+          rows: A list, an array or a column of texts, or of lists of words.
           layers: 0 is the embeddings' output, 1 the first layer, -1 the last.
 
         Raises:
+          TypeError, ValueError: A row is neither. Names its index.
           UserError: A layer does not exist. See also `tokenizer`.
         """
+        rows = _as_texts(rows, (str, list))
         extracted = self._extracted(rows, layers=tuple(layers), vectors="words")
         return [(row["names"], row["vectors"]) for row in extracted]
 
     def sentences(
-        self, texts: Sequence[str], layer: int | None = None
+        self, texts: Any, layer: int | None = None
     ) -> Float[np.ndarray, "texts size"]:
         """Computes a vector for each text.
 
@@ -251,21 +293,28 @@ class Bert:
         BERT's author advised (google-research/bert#71).
 
         Args:
+          texts: A list, an array or a column of a data frame. Those that are too long
+            are cut, and their number is logged.
           layer: 0 is the embeddings' output, 1 the first layer, -1 the last.
 
         Raises:
+          TypeError, ValueError: A text is none. Names its index.
           UserError: The layer does not exist, or a module is not supported. See also
             `tokenizer`.
         """
+        texts = _as_texts(texts)
+        if not texts:
+            return self.sentences([""], layer)[:0]
         pipeline = None if layer is not None else self._pipeline
         if pipeline is None:
             layers = (-2 if layer is None else layer,)
             extracted = self._extracted(texts, layers=layers, vectors="mean")
             size = self.config.hidden_size
             return np.stack([row["vectors"] for row in extracted]).reshape(-1, size)
-        _check_texts(texts)
         tokenizer, answerer = self._embedding
         tokenized = tokenizer.encode_batch([pipeline.prompt + text for text in texts])
+        if cut := sum(bool(each.overflowing) for each in tokenized):
+            log.warning("texts longer than max_seq_length, cut: %s", f"{cut:,}")
         answers = answerer.start([*map(text_feature, tokenized)])()
         return np.stack([answer["vectors"] for answer in answers])
 
@@ -293,7 +342,6 @@ class Bert:
         return self._pipeline.tokenizer(self.tokenizer), answerer
 
     def _extracted(self, rows: Sequence[Any], **fields: Any) -> list[dict[str, Any]]:
-        _check_texts(rows)
         key = tuple(sorted(fields.items()))
         if key not in self._extracting:
             config = configuration.with_defaults()
