@@ -385,6 +385,9 @@ TASK: dict[str, Field] = {
     "task.text": Field("text", empty_error, ask="noted"),
     # The second text's column. Empty means single texts.
     "task.text_b": Field("", ask="noted"),
+    # The column whose equal values stay together in dev_fraction, such as text for
+    # pairs with the same first text. Empty means that only equal rows do.
+    "task.group": Field("", ask="noted"),
     # The column of the classes, labels or numbers.
     "task.label": Field("label", empty_error, ask="noted"),
     # classification (one class), multilabel (any number of labels) or regression (a
@@ -487,8 +490,8 @@ TASKS = {
     "pretraining": f"objective nsp_loss word_initializer {_TEACHER}",
     **dict.fromkeys(GLUE, f"{_ALL} data_dir {_CLASSES}"),
     "imdb": f"{_ALL} data_dir {_CLASSES} {_TEXTS}",
-    "text": f"{_FILES} {_CLASSES} {_TEXTS} format text text_b label class_weights "
-    "label_separator label_names",
+    "text": f"{_FILES} {_CLASSES} {_TEXTS} format text text_b group label "
+    "class_weights label_separator label_names",
     "ner": f"{_FILES} labels token_column tag_column scheme crf tag_scheme "
     "document_context words",
     "squad": f"{_ALL} train_file dev_file null_answers doc_stride max_query_length "

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.convert import layout
 from bert_jax.data import texts, truncation
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, ColumnSpec, Row
@@ -117,7 +118,8 @@ class Text(Finetuning):
                 "named too; set one of them"
             )
         whole = super().read_rows("train") or []
-        groups = [f"{row['text']}\0{row.get('text_b')}" for row in whole]
+        texts_of = [f"{row['text']}\0{row.get('text_b')}" for row in whole]
+        groups = [x.get("group", y) for x, y in zip(whole, texts_of, strict=True)]
         by_class = self.kind == "classification"
         kept, held = texts.hold_out(whole, fraction, groups, by_class=by_class)
         if not held:
@@ -136,6 +138,7 @@ class Text(Finetuning):
             text=task.text,
             text_b=task.text_b,
             label=task.label,
+            group=task.get("group", "") if split == "train" else "",
             separator=task.label_separator,
             form=task.get("format", ""),
         )
@@ -200,6 +203,11 @@ class Text(Finetuning):
             old, _, new = pair.partition("=") if "=" in pair else (str(index), "", pair)
             if new in names:
                 known[texts.label_name(old)] = names.index(new)
+        numbers = tuple(map(str, range(len(names))))
+        unnamed = layout.default_labels(len(names))
+        for own, others in ((unnamed, numbers), (numbers, unnamed)):
+            if tuple(names) == own:
+                known |= {x: i for i, x in enumerate(others) if x not in known}
         return known
 
     def _target(self, row: Row, known: Mapping[str, int]) -> Any:
@@ -212,7 +220,8 @@ class Text(Finetuning):
                 raise UserError(
                     f"{row.get('where', 'a record')}: label {name!r:.60} is not in the "
                     f"training data ({', '.join(map(repr, known)):.200}); correct it, "
-                    "or train with it"
+                    "train with it, or name what it is: --config.task.label_names="
+                    f"\"('{name:.60}={next(iter(known))}', ...)\""
                 )
         if isinstance(label, str):
             return known[label]
@@ -228,9 +237,14 @@ class Text(Finetuning):
         if self.kind == "regression":
             return ("score",)
         rows = self._loaded["train"] = self.load("train") or []
-        names = texts.sorted_labels(
-            {x for r in rows for x in texts.label_names(r["label"])}
-        )
+        counts = Counter(x for r in rows for x in texts.label_names(r["label"]))
+        width = max((row.get("width", 0) for row in rows), default=0)
+        names = texts.sorted_labels({*counts, *map(str, range(width))})
+        if width and not self.config.task.label_names:
+            what = "train: lists of 0 and 1, read by index (task.label_names names it)"
+            self.notices[what] = len(rows)
+        for line in texts.label_warnings(counts):
+            log.warning("warning: %s: %s", self.config.task.train_file, line)
         if self.config.task.get("label_names"):
             return self._name_labels(names)
         if self.kind == "classification" and texts.seem_scores(names):
