@@ -54,7 +54,8 @@ def load(path: str | storage.Path) -> "Bert":
 
 
 def _as_texts(given: Any, types: Any = str) -> list[Any]:
-    """Returns texts of a list, an array or a column, or others of these types.
+    """Returns texts of a list, an array, a column or the column `text` of a table, or
+    others of these types.
 
     Raises:
       TypeError: It is not of these. Names the index.
@@ -63,10 +64,13 @@ def _as_texts(given: Any, types: Any = str) -> list[Any]:
     if isinstance(given, str | bytes | Mapping | Set):
         raise TypeError(f"a list of texts is required, not one {type(given).__name__}")
     if hasattr(given, "columns"):
-        raise TypeError(
-            "a list of texts is required, not a whole table: pass a column of it, such "
-            'as table["text"]'
-        )
+        names = [*getattr(given, "column_names", given.columns)]
+        if "text" not in names:
+            raise TypeError(
+                'a list of texts is required, or a table with a column "text", not '
+                f"{', '.join(map(str, names)):.200}: pass one of these columns"
+            )
+        given = given["text"]
     texts = [tables.plain_value(x, f"text {index}") for index, x in enumerate(given)]
     for index, text in enumerate(texts):
         if not isinstance(text, types):
@@ -170,8 +174,8 @@ class Bert:
         """Encodes texts, or pairs of texts.
 
         Args:
-          texts: A list, an array or a column of texts, each of which becomes a row,
-            [CLS] first. Shorter ones are padded.
+          texts: A list, an array, a column or a table's column `text`. Each text is a
+            row, [CLS] first. Shorter ones are padded.
           texts_b: The second text of each, if any.
 
         Returns:
@@ -271,7 +275,8 @@ class Bert:
         """Returns each row's words and the vectors of their first tokens (section 5.3).
 
         Args:
-          rows: A list, an array or a column of texts, or of lists of words.
+          rows: A list, an array, a column or a table's column `text`, of texts or lists
+            of words.
           layers: 0 is the embeddings' output, 1 the first layer, -1 the last.
 
         Raises:
@@ -293,8 +298,8 @@ class Bert:
         BERT's author advised (google-research/bert#71).
 
         Args:
-          texts: A list, an array or a column of a data frame. Those that are too long
-            are cut, and their number is logged.
+          texts: A list, an array, a column or a table's column `text`. Texts that are
+            too long are cut, and their number is logged.
           layer: 0 is the embeddings' output, 1 the first layer, -1 the last.
 
         Raises:

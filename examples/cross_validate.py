@@ -5,8 +5,9 @@
 
 The table has the columns that configs/finetune/text.py reads. FIELD=VALUE sets a field
 of the config, and recipe=NAME its argument. The classes are dealt out evenly, and equal
-texts to one part. `runs/folds/5_folds/out_of_fold.jsonl` has each row with the
-prediction of the run that has not seen it. The same command resumes.
+texts, or rows of one task.group, to one part. `runs/folds/5_folds/out_of_fold.jsonl`
+has each row with the prediction of the run that has not seen it. The same command
+resumes.
 """
 
 import argparse
@@ -27,27 +28,27 @@ from bert_jax.errors import UserError
 def deal(rows: Sequence[Row], folds: int) -> list[int]:
     """Returns the part of each row: by class in turn, in the order of the texts' hash.
 
-    Rows with the same text are in the same part.
+    Rows with the same text, or of one group, are in the same part.
     """
     parts: dict[str, int] = {}
     sizes: dict[str, list[int]] = defaultdict(lambda: [0] * folds)
     total = [0] * folds
 
     def order(row: Row) -> bytes:
-        return hashlib.sha256(_text(row).encode()).digest()
+        return hashlib.sha256(_group(row).encode()).digest()
 
     for row in sorted(rows, key=order):
         # Numbers are one class.
         count = sizes["" if isinstance(row["label"], float) else str(row["label"])]
         least = min(range(folds), key=lambda fold: (count[fold], total[fold]))
-        part = parts.setdefault(_text(row), least)
+        part = parts.setdefault(_group(row), least)
         count[part] += 1
         total[part] += 1
-    return [parts[_text(row)] for row in rows]
+    return [parts[_group(row)] for row in rows]
 
 
-def _text(row: Row) -> str:
-    return f"{row['text']}\0{row.get('text_b')}"
+def _group(row: Row) -> str:
+    return str(row.get("group", f"{row['text']}\0{row.get('text_b')}"))
 
 
 def write(path: Path, rows: Sequence[Row]) -> str:
@@ -84,11 +85,13 @@ def run(
     columns = {
         "separator": task.label_separator,
         "form": task.format,
-        **{name: task[name] for name in ("text", "text_b", "label")},
+        **{name: task[name] for name in ("text", "text_b", "label", "group")},
     }
     rows = texts.read_texts(options.table, task.kind, **columns)
-    if not 2 <= options.folds <= len({_text(row) for row in rows}):
-        parser.error(f"--folds={options.folds}: from 2 to the number of texts")
+    if not 2 <= options.folds <= len({_group(row) for row in rows}):
+        parser.error(
+            f"--folds={options.folds}: from 2 to the number of texts or groups"
+        )
     parts = deal(rows, options.folds)
     found = {name for row in rows for name in texts.label_names(row["label"])}
     if task.kind != "regression" and not (task.labels or task.label_names):
@@ -113,6 +116,7 @@ def run(
         own = {
             **given,
             "task.format": "",
+            "task.group": "",
             **{
                 f"task.{split}_file": write(output / f"{split}_{fold}.jsonl", some)
                 for split, some in splits.items()

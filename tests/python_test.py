@@ -78,6 +78,8 @@ def test_vectors_need_no_pooler(model):
     del model.params["bert"]["pooler"]
     model._extracting.clear()
     np.testing.assert_array_equal(model.words(["a lazy dog"])[0][1], before)
+    table = pyarrow.table({"id": [1], "text": ["a lazy dog"]})
+    np.testing.assert_array_equal(model.words(table)[0][1], before)
     size = model.config.hidden_size
     assert model.sentences(["a dog"], layer=-1).shape == (1, size)
     assert model.sentences([], layer=-1).shape == (0, size) and model.words([]) == []
@@ -94,7 +96,7 @@ def test_fit_says_what_is_wrong(model):
         ({"a dog"}, "not one set"),
         ([1, None], "text 0: 1 is not a string"),
         (np.array(["a", None]), "text 1: None is not a string"),
-        (pyarrow.table({"text": ["a"]}), "not a whole table: pass a column"),
+        (pyarrow.table({"a": ["a"], "b": ["b"]}), "not a, b: pass one of these"),
     ):
         for ask in (model.sentences, model.encode, model.words):
             with pytest.raises(TypeError, match=message):

@@ -272,15 +272,19 @@ def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
             yield number, row
 
 
-def json_rows(name: str, lines: Iterable[tuple[int, str]]) -> Iterator[Record]:
-    """Reads JSON lines, by number. `name` is the file's, for errors.
+def json_rows(
+    name: str, lines: Iterable[tuple[int, str]], *, finite: bool = False
+) -> Iterator[Record]:
+    """Reads JSON lines, by number.
 
-    NaN and infinity, which Python writes, are not JSON.
+    Args:
+      name: Name of the file, for errors.
+      finite: Whether NaN and infinity are errors, which Python writes and JSON lacks.
     """
     for number, line in lines:
         if line.strip():
             where = f"{name}:{number}"
-            fields = untrusted.parse_json(line, where, finite=True)
+            fields = untrusted.parse_json(line, where, finite=finite)
             if not isinstance(fields, dict):
                 raise UserError(f"{where}: not a JSON object; write one per line")
             yield Record(where, fields)

@@ -44,7 +44,8 @@ def input_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
     """
     if source == "-":
         name = "standard input"
-        return tables.json_rows(name, decode_lines(sys.stdin.buffer, name))
+        lines = decode_lines(sys.stdin.buffer, name)
+        return tables.json_rows(name, lines, finite=True)
     ending = uncompressed_name(source).rpartition(".")[2]
     form = ending if ending in ("jsonl", "parquet") else wanted.format or ending
     by_name = source.startswith(BY_NAME)
@@ -56,7 +57,7 @@ def input_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
         return tables.read_rows(source, wanted._replace(format=form))
     lines = read_lines(source, may_be_empty=True)
     if form != "txt":
-        return tables.json_rows(source, lines)
+        return tables.json_rows(source, lines, finite=True)
     return (Record(f"{source}:{n}", {"text": x}) for n, x in lines)
 
 

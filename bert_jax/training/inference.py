@@ -66,8 +66,8 @@ class Answerer:
     @property
     def notices(self) -> Counter[str]:
         """Counts of rows that were cut, by reason (`Task.notices`)."""
-        found: Counter[str] = getattr(self.predictor, "notices", Counter())
-        return found
+        found = getattr(self.predictor, "notices", None)
+        return found if isinstance(found, Counter) else Counter()
 
     def answer(self, rows: Sequence[Any]) -> list[Row]:
         """Returns the fields to add to each row.

@@ -224,7 +224,7 @@ def test_queries_find_their_documents(make, tmp_path):
         (
             [{**row, "negative_1": "c", "negative_2": "d"} for row in pairs()],
             {"loss": "triplet"},
-            "task.loss=triplet: takes one negative of a row, and there are 2",
+            "task.loss=triplet: takes one negative, and a row has 2",
         ),
         (pairs(), {"dimensions": (99,)}, r"each must be from 1 to .*hidden_size=16"),
     ],

@@ -104,6 +104,14 @@ def test_rows_with_other_fields_make_no_table():
         written("a.csv", [{"text": "a"}, {"text": "b", "more": 1}])
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_numbers_that_json_lacks(tmp_path, number):
+    """The answers would be no JSON."""
+    (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "x": [{number}]}}\n')
+    with pytest.raises(UserError, match=rf"a\.jsonl:1: not JSON \(has {number}: write"):
+        read(tmp_path / "a.jsonl")
+
+
 def test_fields_that_start_late_make_a_table(tmp_path):
     """What a row lacks is an empty field, of an object too."""
     rows = [{"text": "a", "o": {"x": 1}}, {"o": {"y": "b"}, "late": 2}, {"text": "c"}]

@@ -94,7 +94,7 @@ class Embeddings(Finetuning):
             )
         if chosen == "triplet" and self._row_texts > 3:
             raise UserError(
-                f"config.task.loss={chosen}: takes one negative of a row, and there are "
+                f"config.task.loss={chosen}: takes one negative, and a row has "
                 f"{self._row_texts - 2}; info_nce takes all"
             )
         self.config.task.loss = chosen or LOSSES[kind][0]
