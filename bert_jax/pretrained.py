@@ -63,9 +63,9 @@ def _as_texts(given: Any, types: Any = str) -> list[Any]:
     """
     if isinstance(given, str | bytes | Mapping | Set):
         raise TypeError(f"a list of texts is required, not one {type(given).__name__}")
-    if hasattr(given, "columns"):
-        names = [*getattr(given, "column_names", given.columns)]
-        if "text" not in names:
+    names = getattr(given, "column_names", getattr(given, "columns", None))
+    if names is not None:
+        if "text" not in [*names]:
             raise TypeError(
                 'a list of texts is required, or a table with a column "text", not '
                 f"{', '.join(map(str, names)):.200}: pass one of these columns"

@@ -76,7 +76,7 @@ def test_metrics_count_answers_and_rows():
     assert requests == {"200": 2, "400": 1}
     samples = {s.name: s.value for f in families.values() for s in f.samples}
     assert samples["bert_rows_total"] == 4 and samples["bert_queued_rows"] == 0
-    assert samples["bert_request_seconds_count"] == 3
+    assert samples["bert_request_seconds_count"] == 3 and samples["bert_cut_texts"] == 2
     assert 0 < samples["bert_request_seconds_sum"] < 60
 
 
