@@ -2,18 +2,17 @@
 
 import dataclasses
 import hashlib
-import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import family, main
 from bert_jax.config import command_line, configuration
 from bert_jax.convert import weights
+from bert_jax.data import tables
 from bert_jax.errors import Interrupted, UserError
 from bert_jax.pretrained import Bert, load
 from bert_jax.runtime import storage
@@ -67,11 +66,12 @@ def fit(
 
     With `init_from` the model has the sizes of these weights, whatever the config has.
     Ctrl-C, or Jupyter's button to interrupt, saves the step it stopped at. The same
-    call resumes from there.
+    call resumes from there. In another thread than the main one it handles no signals.
 
     Args:
       train: Rows in place of `config.task.train_file`: a list of dicts, a data frame of
-        pandas, or a table of Arrow. They are saved in the work directory.
+        pandas or polars, or a table of Arrow. They are saved in the work directory, as
+        `data.tables.plain_value` has their values.
       dev: The same for `config.task.dev_file`.
 
     Returns:
@@ -79,6 +79,7 @@ def fit(
 
     Raises:
       UserError: A problem that the user can fix.
+      TypeError, ValueError: Rows are wrong. Names the row and the field.
       KeyboardInterrupt, bert_jax.errors.Interrupted: On Ctrl-C, on another signal.
     """
     if config.train.seeds > 1:
@@ -113,27 +114,11 @@ def fit(
 def _save_rows(folder: Path, split: str, rows: Any) -> str:
     """Writes rows as JSON lines, and returns the path, which other rows do not have.
 
-    Values that JSON lacks, such as dates, become texts.
-
     Raises:
-      TypeError: They are of none of the kinds that `fit` takes.
+      TypeError, ValueError: See `tables.python_rows` and `tables.json_lines`.
     """
-    if hasattr(rows, "to_pylist"):  # Arrow
-        rows = rows.to_pylist()
-    elif hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # pandas
-        rows = rows.to_dict("records")
-    rows = list(rows)
-    for row in rows:
-        if not isinstance(row, Mapping):
-            raise TypeError(f"a row must be a dict, not {type(row).__name__}")
-    lines = (json.dumps(dict(row), ensure_ascii=False, default=_plain) for row in rows)
-    text = "".join(line + "\n" for line in lines)
+    text = "".join(tables.json_lines(tables.python_rows(rows)))
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     path = folder / f"{split}-{digest}.jsonl"
     storage.write_atomically(path, text)
     return str(path)
-
-
-def _plain(value: Any) -> Any:
-    """Returns a value that JSON has: a number for one of NumPy's, else a text."""
-    return value.item() if isinstance(value, np.generic) else str(value)

@@ -6,7 +6,7 @@
     model.predict_proba(["a text"])
 
 It works in pipelines, `cross_val_score` and `GridSearchCV` (with `n_jobs=1`: training
-needs the main thread and takes all cores), and can be pickled.
+takes all cores), and can be pickled.
 """
 
 import contextlib

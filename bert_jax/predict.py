@@ -30,6 +30,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         call resumes it (tasks/partial_output.py). `-` means standard output.
     """
     rows = row_files.input_rows(source, task.row_columns)
+    empty = dict.fromkeys(row_files.late_fields(source, target, task.row_columns))
     answerer = inference.of_task(task, folder)
     work = functools.partial(_work, task, answerer.params)
     with partial_output.open_output(source, target, work) as output:
@@ -41,12 +42,16 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
                 terminal.count_for(progress, again)
             for some in answerer.stream(output.rest(rows)):
                 for row, answer in some:
-                    write(row_files.answered_row(row, row_files.round_numbers(answer)))
+                    filled = empty | row_files.flat_row(row) if empty else row
+                    rounded = row_files.round_numbers(answer)
+                    write(row_files.answered_row(filled, rounded))
                 output.commit([row for row, _ in some])
                 progress.update(len(some))
         if source != "-":
             said = "1 row" if output.rows == 1 else f"{output.rows:,} rows"
             log.info("%s: %s answered", source, said)
+        for what, count in answerer.notices.items():
+            log.info("%s: %s", what, f"{count:,}")
 
 
 def _work(task: Task, params: Any) -> dict[str, Any]:

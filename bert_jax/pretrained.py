@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NotRequired, cast
 
 import jax
@@ -18,6 +19,7 @@ from bert_jax.config import configuration
 from bert_jax.convert import merge, sentence_transformers, weights
 from bert_jax.convert.layout import Weights
 from bert_jax.convert.sentence_transformers import TextVectors
+from bert_jax.data import tables
 from bert_jax.data.rows import (
     Columns,
     Feature,
@@ -39,6 +41,8 @@ from bert_jax.training.inference import Answerer
 from bert_jax.types import Arrays
 from bert_jax.workdir import folder as workdir
 
+log = logging.getLogger(__name__)
+
 _BATCH = 32  # texts that `encode` computes at a time
 
 
@@ -54,9 +58,36 @@ def load(path: str | storage.Path) -> "Bert":
     return Bert(path, weights.read_weights(path))
 
 
-def _check_texts(texts: Sequence[Any]) -> None:
-    if isinstance(texts, str):
-        raise TypeError("a list of texts is required, not one text")
+def _as_texts(given: Any, types: Any = str) -> list[Any]:
+    """Returns texts of a list, an array, a column or the column `text` of a table, or
+    others of these types.
+
+    Raises:
+      TypeError: It is not of these. Names the index.
+      ValueError: A text is not Unicode.
+    """
+    if isinstance(given, str | bytes | Mapping | Set):
+        raise TypeError(f"a list of texts is required, not one {type(given).__name__}")
+    names = getattr(given, "column_names", getattr(given, "columns", None))
+    if names is not None:
+        if "text" not in [*names]:
+            raise TypeError(
+                'a list of texts is required, or a table with a column "text", not '
+                f"{', '.join(map(str, names)):.200}: pass one of these columns"
+            )
+        given = given["text"]
+    texts = [tables.plain_value(x, f"text {index}") for index, x in enumerate(given)]
+    for index, text in enumerate(texts):
+        if not isinstance(text, types):
+            raise TypeError(f"text {index}: {text!r:.60} is not a string")
+    return texts
+
+
+def _tell(answerer: Answerer) -> None:
+    """Logs how many texts an answerer has cut, and forgets it."""
+    for what, count in answerer.notices.items():
+        log.warning("%s: %s", what, f"{count:,}")
+    answerer.notices.clear()
 
 
 class Encoded(Columns):
@@ -151,14 +182,12 @@ class Bert:
                 raise ValueError(f"{name} must be in [0, {size})")
         return self._run(self.params, ids, mask, segments, attentions=attentions)
 
-    def encode(
-        self, texts: Sequence[str], texts_b: Sequence[str] | None = None
-    ) -> Encoded:
+    def encode(self, texts: Any, texts_b: Any = None) -> Encoded:
         """Encodes texts, or pairs of texts.
 
         Args:
-          texts: Texts, each of which becomes a row, [CLS] first. Shorter ones are
-            padded.
+          texts: A list, an array, a column or a table's column `text`. Each text is a
+            row, [CLS] first. Shorter ones are padded.
           texts_b: The second text of each, if any.
 
         Returns:
@@ -169,10 +198,15 @@ class Bert:
           `tokens`. `length` is that of the longest text.
 
         Raises:
+          TypeError, ValueError: A text is none. Names its index.
           UserError: See `tokenizer`. Also, a text is too long, or the model computes
             NaN.
         """
-        _check_texts(texts)
+        texts = _as_texts(texts)
+        texts_b = None if texts_b is None else _as_texts(texts_b)
+        if not texts and not texts_b:
+            found: dict[str, Any] = {**self.encode([""])}
+            return cast(Encoded, {name: x[:0] for name, x in found.items()})
         positions = self.config.max_position_embeddings
         tokenized = encode_texts(self.tokenizer, texts, texts_b, positions)
         columns = batch_columns(tokenized, self._pad)
@@ -198,26 +232,42 @@ class Bert:
     ) -> Answerer:
         return Answerer(predictor, params, self._mesh, rows, self.config)
 
-    def predict(self, rows: Sequence[Mapping[str, Any] | str]) -> list[dict[str, Any]]:
+    def predict(self, rows: Any) -> Any:
         """Answers rows as `--mode=predict` does.
 
         Args:
-          rows: Objects, as in docs/fine_tuning.md. A string is a `text`.
+          rows: A list of objects, as in docs/fine_tuning.md. A string is a `text`. Or a
+            data frame (pandas, polars), a table of Arrow, or a column of texts. Values
+            are read as `data.tables.plain_value` has them.
 
         Returns:
-          Each row with the task's additions: `masks` (`next`, left to right), `label`
-          and `scores`, `answer`, `tags`, ...
+          A list with each row and the task's additions: `masks` (`next`, left to
+          right), `label` and `scores`, `answer`, `tags`, ... Of a data frame, a table
+          or a column (then with the texts as `text`) a frame with the same index, and
+          these as columns, `scores.NAME` for each class.
 
         Raises:
           UserError: The weights lack a head.
-          ValueError: A row is wrong.
+          TypeError, ValueError: A row is wrong. Names its number.
         """
-        if isinstance(rows, str | Mapping):
-            raise TypeError("a list of rows is required, not one row")
-        objects = [{"text": row} if isinstance(row, str) else row for row in rows]
-        answers = self._predicting.answer(objects) if objects else []
-        pairs = zip(objects, answers, strict=True)
-        return [row_files.answered_row(dict(row), answer) for row, answer in pairs]
+        if hasattr(rows, "to_frame"):
+            rows = rows.to_frame("text")
+        is_frame = hasattr(rows, "columns")
+        given = rows if is_frame or isinstance(rows, str | Mapping) else [*rows]
+        plain = tables.python_rows(given)
+        answers = []
+        if plain:
+            answers = self._predicting.answer(plain)
+            _tell(self._predicting)
+        if is_frame:
+            return row_files.answered_frame(given, answers) if answers else given
+        pairs = zip(given, answers, strict=True)
+        return [
+            row_files.answered_row(
+                dict(row) if isinstance(row, Mapping) else {"text": row}, answer
+            )
+            for row, answer in pairs
+        ]
 
     def fill_mask(self, text: str) -> list[list[dict[str, Any]]]:
         """Returns the guesses for each [MASK] of a text, like `masks` of `predict`.
@@ -231,23 +281,26 @@ class Bert:
         return row["masks"]
 
     def words(
-        self, rows: Sequence[str | Sequence[str]], layers: Sequence[int] = (-1,)
+        self, rows: Any, layers: Sequence[int] = (-1,)
     ) -> list[tuple[list[str], Float[np.ndarray, "words layers hidden"]]]:
         """Returns each row's words and the vectors of their first tokens (section 5.3).
 
         Args:
-          rows: Texts, or lists of words.
+          rows: A list, an array, a column or a table's column `text`, of texts or lists
+            of words.
           layers: 0 is the embeddings' output, 1 the first layer, -1 the last.
 
         Raises:
+          TypeError, ValueError: A row is neither. Names its index.
           UserError: A layer does not exist. See also `tokenizer`.
         """
+        rows = _as_texts(rows, (str, list))
         extracted = self._extracted(rows, layers=tuple(layers), vectors="words")
         return [(row["names"], row["vectors"]) for row in extracted]
 
     def sentences(
         self,
-        texts: Sequence[str],
+        texts: Any,
         layer: int | None = None,
         *,
         prompt: str | None = None,
@@ -261,6 +314,8 @@ class Bert:
         BERT's author advised (google-research/bert#71).
 
         Args:
+          texts: A list, an array, a column or a table's column `text`. Texts that are
+            too long are cut, and their number is logged.
           layer: 0 is the embeddings' output, 1 the first layer, -1 the last.
           prompt: Text before each text, or the name of one of the model's prompts. None
             means the model's default.
@@ -268,11 +323,14 @@ class Bert:
             remains of a normalized vector is normalized again. None means all.
 
         Raises:
+          TypeError, ValueError: A text is none. Names its index.
           UserError: The layer does not exist, or a module is not supported. See also
             `tokenizer`.
           ValueError: `size` is more than a vector has.
         """
-        _check_texts(texts)
+        texts = _as_texts(texts)
+        if not texts:
+            return self.sentences([""], layer, size=size)[:0]
         vectors = None if layer is not None else self._text_vectors
         if vectors is None:
             layers = (-2 if layer is None else layer,)
@@ -284,6 +342,7 @@ class Bert:
             before = vectors.before_text(prompt)
             rows = [{"texts": (text,), "prompt": before} for text in texts]
             answers = self._embedding.start(rows)()
+            _tell(self._embedding)
             found = np.stack([answer["vectors"][0] for answer in answers])
         if size is None:
             return found
@@ -308,7 +367,6 @@ class Bert:
         return self._answerer(_Vectors(task), params)
 
     def _extracted(self, rows: Sequence[Any], **fields: Any) -> list[dict[str, Any]]:
-        _check_texts(rows)
         key = tuple(sorted(fields.items()))
         if key not in self._extracting:
             config = configuration.with_defaults()
@@ -422,6 +480,7 @@ class _Vectors(Predictor):
 
     def __init__(self, task: Embeddings):
         self.max_seq_length, self._task = task.max_seq_length, task
+        self.notices = task.notices
 
     def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
         return self._task.encode(examples, split)

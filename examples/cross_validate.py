@@ -120,6 +120,7 @@ def run(
         own = {
             **given,
             "task.format": "",
+            "task.group": "",
             **{
                 f"task.{split}_file": write(output / f"{split}_{fold}.jsonl", some)
                 for split, some in splits.items()

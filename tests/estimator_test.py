@@ -162,5 +162,5 @@ def test_fit_takes_rows(plain, tmp_path):
     with pytest.raises(UserError, match="train_file"):
         bert_jax.fit(config, tmp_path / "run", train=rows(39), dev=table)
     assert path.read_bytes() == before
-    with pytest.raises(TypeError, match="a row must be a dict, not str"):
-        bert_jax.fit(config, tmp_path / "other", train=["a text"])
+    with pytest.raises(TypeError, match="row 0: 1 is neither a dict nor a text"):
+        bert_jax.fit(config, tmp_path / "other", train=[1])

@@ -4,6 +4,7 @@ import json
 
 import jax.numpy as jnp
 import numpy as np
+import pyarrow
 import pytest
 from runs import here
 
@@ -42,6 +43,12 @@ def test_answers_are_those_of_the_mode(model, plain, tmp_path):
             )
     assert model.fill_mask(TEXTS[0]) == model.predict(TEXTS[:1])[0]["masks"]
     assert model.predict([]) == []
+    table = model.predict(pyarrow.table({"text": TEXTS}))
+    assert table.column_names == ["text", "masks"]
+    expected = [row["masks"] for row in model.predict(TEXTS)]
+    assert table["masks"].to_pylist() == expected
+    numbers = np.array([f"{text} {n}" for n, text in enumerate(TEXTS)])
+    assert [row["text"] for row in model.predict(numbers)] == numbers.tolist()
 
 
 @pytest.mark.slow
@@ -71,7 +78,12 @@ def test_vectors_need_no_pooler(model):
     del model.params["bert"]["pooler"]
     model._extracting.clear()
     np.testing.assert_array_equal(model.words(["a lazy dog"])[0][1], before)
-    assert model.sentences(["a dog"], layer=-1).shape == (1, model.config.hidden_size)
+    table = pyarrow.table({"id": [1], "text": ["a lazy dog"]})
+    np.testing.assert_array_equal(model.words(table)[0][1], before)
+    size = model.config.hidden_size
+    assert model.sentences(["a dog"], layer=-1).shape == (1, size)
+    assert model.sentences([], layer=-1).shape == (0, size) and model.words([]) == []
+    assert model.encode([])["hidden_states"].shape[::2] == (0, size)
 
 
 def test_fit_says_what_is_wrong(model):
@@ -79,7 +91,17 @@ def test_fit_says_what_is_wrong(model):
         model.predict(["a dog", {"words": []}])
     with pytest.raises(TypeError, match="a list"):
         model.predict("a dog")
-    with pytest.raises(TypeError, match="a list"):
-        model.sentences("a dog")
+    for texts, message in (
+        ("a dog", "a list of texts is required, not one str"),
+        ({"a dog"}, "not one set"),
+        ([1, None], "text 0: 1 is not a string"),
+        (np.array(["a", None]), "text 1: None is not a string"),
+        (pyarrow.table({"a": ["a"], "b": ["b"]}), "not a, b: pass one of these"),
+    ):
+        for ask in (model.sentences, model.encode, model.words):
+            with pytest.raises(TypeError, match=message):
+                ask(texts)
+    with pytest.raises(ValueError, match="text 1 is not Unicode"):
+        model.sentences(["a", "\ud83d"])
     with pytest.raises(UserError, match="no layer 2"):
         model.words(["a dog"], layers=(2,))

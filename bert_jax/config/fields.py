@@ -395,7 +395,7 @@ TASK: dict[str, Field] = {
     "task.dev_fraction": Field(0.0, "[0, 1)"),
     # With dev_fraction: a column whose equal values stay together, such as that of a
     # question with several answers. Empty means the texts.
-    "task.group": Field(""),
+    "task.group": Field("", ask="noted"),
     # csv, tsv or jsonl, whatever the files' names end in. Empty means by the ending.
     "task.format": Field("", ("", "csv", "tsv", "jsonl"), ask="noted"),
     # The texts' column: its name in the header or, in CSV and TSV without a header, its

@@ -2,8 +2,9 @@
 
 import dataclasses
 import itertools
+import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.types import ParamPath
+
+log = logging.getLogger(__name__)
 
 # A text classifier's `task.kind` -> config.json's problem_type.
 PROBLEM_TYPES = {
@@ -63,6 +66,26 @@ class Weights:
         out = [f"{name} ({why})" for name in self.params if name not in kept]
         left_over = (*out, *self.left_over)
         return dataclasses.replace(self, params=kept, left_over=left_over)
+
+    def in_order(self, labels: Sequence[str], path: str) -> "Weights":
+        """Returns the model with its labels in this order, if they are the same ones.
+
+        Logs that outputs without names are taken for them.
+        """
+        number = len(labels)
+        if number > 1 and self.labels == default_labels(number) != tuple(labels):
+            said = "%s: its outputs have no names, and are taken for %s, in this order"
+            log.info(said, path, ", ".join(labels)[:200])
+        known = sorted(self.labels) == sorted(labels) and "crf" not in self.params
+        if not known or self.labels == tuple(labels):
+            return self
+        order, params = [self.labels.index(label) for label in labels], {**self.params}
+        for head in params.keys() & {*LABELLED_HEADS}:
+            own = {name: params[head][name] for name in ("kernel", "bias")}
+            params[head] = params[head] | {
+                name: x[..., order] for name, x in own.items()
+            }
+        return dataclasses.replace(self, params=params, labels=tuple(labels))
 
 
 def default_labels(number: int) -> tuple[str, ...]:

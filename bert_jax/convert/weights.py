@@ -177,6 +177,7 @@ class Source:
             weights = merge.keep_layers(weights, layers, given)
         labels = tuple(task.config.task.get("labels", ()))
         unnamed = layout.default_labels(len(labels))  # as good as the same
+        weights = weights.in_order(labels, given)
         if labels and weights.labels not in (labels, unnamed):
             weights = weights.without(layout.LABELLED_HEADS, "of other labels")
         return merge.merge_weights(

@@ -1,16 +1,19 @@
-"""Search for held-out sentences that are also in the training text.
+"""Search for held-out sentences or rows that are also in the training data.
 
 Sentences are compared by a hash of their words in lower case. The training text's
 hashes are in a file (8 bytes each), the held-out sentences' in memory.
 """
 
+import collections
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt64
+
+from bert_jax.data.tables import Row
 
 _WORD = re.compile(r"\w+")
 # Every byte of ASCII as `_WORD` and `str.lower` see it, with a space outside of words.
@@ -18,6 +21,8 @@ _ASCII = "".join(
     chr(code).lower() if _WORD.match(chr(code)) else " " for code in range(128)
 ).encode() + bytes(128)
 _BLOCK = 1 << 20  # hashes read at a time
+# The fields of a task's rows that its texts are in.
+_FIELDS = ("text", "text_b", "texts", "words", "question", "context", "endings")
 
 
 def sentence_keys(sentences: Iterable[str]) -> UInt64[np.ndarray, " sentences"]:
@@ -46,3 +51,33 @@ def in_file(
         while block := file.read(8 * _BLOCK):
             seen |= np.isin(keys, np.frombuffer(block, np.uint64))
     return keys[seen]
+
+
+def shared_texts(
+    train: Sequence[Row], others: Mapping[str, Sequence[Row]]
+) -> dict[str, int]:
+    """Counts rows whose texts are in the training data too, by split, and training
+    texts with two labels, without regard to case and white space."""
+    labels = collections.defaultdict(set)
+    for row in train:
+        labels[_key(row)].add(row.get("label"))
+    found = {
+        f"{split}: texts that are in train too, of {len(rows):,}": sum(
+            _key(row) in labels for row in rows
+        )
+        for split, rows in others.items()
+    }
+    numbers = train and isinstance(train[0].get("label"), float)
+    several = sum(len(each) > 1 for each in labels.values())
+    found["train: texts with two labels or more"] = 0 if numbers else several
+    return {what: count for what, count in found.items() if count}
+
+
+def _key(row: Row) -> int:
+    """Returns a hash of a row's texts."""
+    texts: list[str] = []
+    for name in _FIELDS:
+        value = row.get(name) or ()
+        texts += [value] if isinstance(value, str) else value
+        texts.append("")
+    return hash(tuple(" ".join(str(text).lower().split()) for text in texts))

@@ -12,16 +12,24 @@ Every task reads its labeled data here. `ColumnSpec.format` (csv, tsv, jsonl) ov
 a file's ending. CSV and TSV start with a header of column names, unless all columns
 that are wanted are numbers: then there is no header, and the first column is "0". The
 first three may be compressed: the endings of `lines.COMPRESSED` follow the name. Empty
-lines are skipped, except in a TSV of one column, where they are empty texts.
+lines are skipped, except in a TSV of one column, where they are empty texts. A first
+line `sep=;` of a CSV, as Excel has it, names the separator.
 """
 
 import csv
+import datetime
+import decimal
 import itertools
+import json
 import logging
+import math
 import re
 import sys
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from bert_jax.data.lines import COMPRESSED, read_lines, uncompressed_name
 from bert_jax.data.sources import hub, tfds
@@ -37,6 +45,17 @@ _SPLIT = re.compile(r"(tfds|hf):(.+):((?:[^:\[\]]|\[[^\]]*\])+)")
 _QUOTES = "; are fields quoted as in CSV? Name the format: --config.task.format=csv"
 _SEPARATED = "; are they separated by commas (.csv) or tabs (.tsv)?"
 _QUOTED_TAB = re.compile(r'(^|\t)"[^"]*\t[^"]*"(\t|$)')  # in a line of TSV
+_EXCEL = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # the first line, perhaps
+# Words of which the names of columns consist.
+_HEADER_WORD = re.compile(
+    "abstract|answer|author|body|categor(y|ies)|class(es)?|column|comments?|content|"
+    "context|date|description|document|emotion|entailment|genre|gold|guid|headline|"
+    "hypothesis|id|idx|index|intent|key|labels?|lang|language|message|name|number|pair|"
+    "passage|polarity|post|premise|query|question|ratings?|reviews?|scores?|sentences?|"
+    "sentiment|similarity|source|split|stars?|subject|summary|tags?|target|texts?|time|"
+    "title|topic|tweets?|type|uid|url|user|value|year"
+)
+_AS_TEXT = (datetime.date, datetime.time, datetime.timedelta, uuid.UUID)
 
 Row = dict[str, Any]
 
@@ -177,6 +196,7 @@ def _named(
     for number, row in rows:
         if not names and wanted.numbers:
             names, first = [str(n) for n in range(len(row))], f"line {number} has"
+            _refuse_header(f"{path}:{number}", row, wanted.numbers)
         elif not names:
             names = row
             named = [name for name in names if name]
@@ -194,21 +214,38 @@ def _named(
         yield Record(f"{path}:{number}", dict(zip(names, row, strict=True)))
 
 
+def _refuse_header(where: str, row: list[str], numbers: Iterable[str]) -> None:
+    """Raises UserError if a row of a table without a header has only common names of
+    columns, in the columns that are read or, if that is one, in all."""
+    read = [row[int(number)] for number in numbers if int(number) < len(row)]
+    named = [field for field in (read if len(read) > 1 else row) if field]
+    words = [re.findall("[a-z]{2,}", field.lower()) for field in named]
+    if words and all(each and all(map(_HEADER_WORD.fullmatch, each)) for each in words):
+        raise UserError(
+            f"{where}: {', '.join(row)} is a header, and the columns are numbers; name "
+            f"them, such as --config.task.text={read[0]}, or remove the line"
+        )
+
+
 def _csv_rows(path: str, wanted: ColumnSpec) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(sys.maxsize)  # 131,072 characters otherwise
     lines = (f"{line}\n" for _, line in read_lines(path))
-    first = next(lines)
+    first, skipped = next(lines), 0
+    named = _EXCEL.fullmatch(first.rstrip("\n"))
+    if named:
+        first, skipped = next(lines, ""), 1
     # Without a header the first line has a text, in which these are punctuation.
     separators = ",\t" if wanted.format else ","
     separators = separators if wanted.numbers else ",;\t|"
     separator = next((x for x in separators if x in first), ",")
+    separator = named[1] if named else separator
     rows = csv.reader(itertools.chain([first], lines), strict=True, delimiter=separator)
-    begin = 1
+    begin = 1 + skipped
     try:
         for row in rows:
             if row:
                 yield begin, row
-            begin = rows.line_num + 1
+            begin = rows.line_num + 1 + skipped
     except csv.Error as error:
         raise UserError(
             f"{path}:{begin}: the record that starts here is not CSV ({error}): pair "
@@ -235,12 +272,116 @@ def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
             yield number, row
 
 
-def json_rows(name: str, lines: Iterable[tuple[int, str]]) -> Iterator[Record]:
-    """Reads JSON lines, by number. `name` is the file's, for errors."""
+def json_rows(
+    name: str, lines: Iterable[tuple[int, str]], *, finite: bool = False
+) -> Iterator[Record]:
+    """Reads JSON lines, by number.
+
+    Args:
+      name: Name of the file, for errors.
+      finite: Whether NaN and infinity are errors, which Python writes and JSON lacks.
+    """
     for number, line in lines:
         if line.strip():
             where = f"{name}:{number}"
-            fields = untrusted.parse_json(line, where)
+            fields = untrusted.parse_json(line, where, finite=finite)
             if not isinstance(fields, dict):
                 raise UserError(f"{where}: not a JSON object; write one per line")
             yield Record(where, fields)
+
+
+def python_rows(given: Any) -> list[Row]:
+    """Returns the rows of a data frame (pandas, polars), a table of Arrow, or a list of
+    dicts and texts (which are a row's `text`), with the values of `plain_value`.
+
+    Raises:
+      TypeError: It is a single row, or a row is of another type.
+      ValueError: A value is no text. Names the row and the field.
+    """
+    if isinstance(given, str | bytes | Mapping | Set):
+        raise TypeError(f"a list of rows is required, not one {type(given).__name__}")
+    names = list(
+        map(str, getattr(given, "column_names", getattr(given, "columns", ())))
+    )
+    if len({*names}) < len(names):
+        raise ValueError(f"the columns {', '.join(names):.200}: a name is there twice")
+    if hasattr(given, "to_pylist"):  # Arrow
+        given = given.to_pylist()
+    elif hasattr(given, "to_dicts"):  # polars
+        given = given.to_dicts()
+    elif hasattr(given, "columns"):  # pandas
+        given = given.to_dict("records")
+    rows = []
+    for number, each in enumerate(given):
+        row = each if isinstance(each, Mapping) else {"text": each}
+        rows.append(
+            {str(x): plain_value(y, f"row {number}: {x!r}") for x, y in row.items()}
+        )
+        if row is not each and not isinstance(rows[-1]["text"], str):
+            raise TypeError(f"row {number}: {each!r:.60} is neither a dict nor a text")
+    return rows
+
+
+def plain_value(value: Any, where: str) -> Any:
+    """Returns a value of Python as JSON has it, or unchanged if JSON lacks it.
+
+    What is missing (NaN, NaT, NA) is None. Arrays, tuples and sets are lists. Bytes are
+    UTF-8. Dates are texts, and decimal numbers are numbers.
+
+    Args:
+      where: The row and the field, for errors.
+
+    Raises:
+      ValueError: A text has half of a surrogate pair, or bytes are not UTF-8.
+    """
+    if isinstance(value, str | bytes | bytearray):
+        try:
+            text = str(value) if isinstance(value, str) else value.decode()
+            text.encode()
+        except (UnicodeEncodeError, UnicodeDecodeError) as error:
+            what = f"is not Unicode ({error.reason}); correct it"
+            raise ValueError(f"{where} {what}") from error
+        return text
+    if value is None or isinstance(value, bool | int):
+        return value
+    if type(value).__name__ in ("NaTType", "NAType"):  # of pandas
+        return None
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return None if np.isnat(value) else str(value)
+    if isinstance(value, decimal.Decimal):
+        number = float(value)
+        value = int(value) if number.is_integer() else number
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if isinstance(value, Mapping):
+        return {str(name): plain_value(x, where) for name, x in value.items()}
+    if isinstance(value, list | tuple | Set):
+        items = [plain_value(each, where) for each in value]
+        return sorted(items, key=str) if isinstance(value, Set) else items
+    if hasattr(value, "as_py"):  # of Arrow
+        return plain_value(value.as_py(), where)
+    if hasattr(value, "tolist"):  # of NumPy, pandas, torch
+        listed = value.tolist()
+        return value if type(listed) is type(value) else plain_value(listed, where)
+    return str(value) if isinstance(value, _AS_TEXT) else value
+
+
+def json_lines(rows: Iterable[Row]) -> Iterator[str]:
+    """Yields rows of `python_rows` as JSON lines.
+
+    Raises:
+      TypeError: JSON lacks a value. Names the row and the field.
+    """
+    for number, row in enumerate(rows):
+        try:
+            yield json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+        except (TypeError, ValueError):
+            for name, value in row.items():
+                try:
+                    json.dumps(value, allow_nan=False)
+                except (TypeError, ValueError) as error:
+                    raise TypeError(
+                        f"row {number}: {name!r} is {value!r:.60}, which JSON lacks; "
+                        "make it a text or a number, or leave the field out"
+                    ) from error
+            raise

@@ -1,16 +1,19 @@
 """Texts and pairs with labels, from tables or folders, and a held-out dev set.
 
-A row has `where` (the file and the record's first line), `text`, `text_b` (in a pair)
-and `label`: a class's name, a number, or a tuple with the names of all labels that
-apply. None means that it is unknown.
+A row has `where` (the file and the record's first line), `text`, `text_b` (in a pair),
+`group` (if one is read) and `label`: a class's name, a number, or a tuple with the
+names of all labels that apply. None means that it is unknown. If the labels are lists
+of 0 and 1, their names are their indices, and `width` is the number of labels.
 """
 
+import ast
 import itertools
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Collection, Sequence
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -20,18 +23,30 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
 _UNLABELLED = "unsup"  # IMDb's reviews without a class
+# Labels that programs write for an empty field.
+_GAPS = ("nan", "#n/a", "n/a", "na", "<na>", "null", "none", "nat", "-nan")
+_BITS = {"0": 0, "1": 1, "false": 0, "true": 1}
+# Two texts with no comma between, as NumPy shows lists.
+_NUMPY = re.compile(r"""(['"])\s+['"]""")
 
 
 def text_columns(
-    text: str, text_b: str = "", label: str = "", *, labelled: bool, form: str = ""
+    text: str,
+    text_b: str = "",
+    label: str = "",
+    group: str = "",
+    *,
+    labelled: bool,
+    form: str = "",
 ) -> ColumnSpec:
     """Returns the columns of a table of texts, the label's required if `labelled`.
 
     Args:
       text_b: Empty means single texts.
+      group: Empty means none.
       form: The format: csv, tsv or jsonl. Empty means by the file's ending.
     """
-    texts = (text, text_b) if text_b else (text,)
+    texts = tuple(name for name in (text, text_b, group) if name)
     if labelled:
         return ColumnSpec((*texts, label), format=form)
     return ColumnSpec(texts, (label,), form)
@@ -45,33 +60,34 @@ def read_texts(
     text: str = "text",
     text_b: str = "",
     label: str = "label",
+    group: str = "",
     separator: str = ",",
     form: str = "",
-    group: str = "",
 ) -> list[Row]:
     """Reads a table (data/tables.py).
 
     Args:
-      kind: classification, multilabel (in JSON lines a list, and an empty field means
-        no label applies) or regression.
+      kind: classification, multilabel (a list, which CSV has as Python or NumPy shows
+        it, or between separators, and an empty field means that no label applies) or
+        regression.
+      group: Name of the column of groups (see `hold_out`). Empty means none.
       labelled: Whether each record must have a label. Otherwise the column may be
         missing, or a field empty.
       text: Name or number of a column, as `text_b` and `label` are, see `text_columns`.
       separator: Separator between several labels in one field of CSV or TSV.
-      group: Column of `group_name`, required. Empty means the texts.
 
     Raises:
       UserError: A text is not a string, or a label is empty, of the wrong type or not
         a finite number. The message names file and line.
     """
-    columns = text_columns(text, text_b, label, labelled=labelled, form=form)
-    if group:
-        columns = columns._replace(required=(*columns.required, group))
+    columns = text_columns(text, text_b, label, group, labelled=labelled, form=form)
     rows = []
     for where, fields in read_table(source, columns):
         row: Row = {"where": where, "text": as_text(fields[text], where, text)}
         if text_b:
             row["text_b"] = as_text(fields[text_b], where, text_b)
+        if group and fields[group] in (None, ""):
+            raise UserError(f"{where}: the group ({group!r}) is empty; write it")
         if group:
             row["group"] = str(fields[group])
         row["label"] = _label(fields.get(label), kind, separator, where)
@@ -81,7 +97,28 @@ def read_texts(
                 "record out"
             )
         rows.append(row)
+    if kind == "multilabel":
+        _read_by_index(rows)
     return rows
+
+
+def _read_by_index(rows: Sequence[Row]) -> None:
+    """Names the labels of lists of 0 and 1 by their indices, if all lists are so: of
+    one length, and not only the two names 0 and 1. Leaves out repeated names."""
+    lists = [row["label"] for row in rows if row["label"] is not None]
+    names = set(itertools.chain.from_iterable(lists))
+    (width, *others) = {*map(len, lists)} or {0}
+    are_names = width < 2 or {*lists} == {("0", "1")}
+    are_bits = bool(names) and names <= {*_BITS} and not others
+    by_index = are_bits and (not are_names or "true" in names)
+    for row in rows:
+        label = row["label"]
+        if by_index and label is not None:
+            bits = enumerate(label)
+            row["label"] = tuple(str(index) for index, bit in bits if _BITS[bit])
+            row["width"] = width
+        elif label is not None:
+            row["label"] = tuple(dict.fromkeys(label))
 
 
 def read_folders(folder: str | storage.Path) -> list[Row]:
@@ -200,6 +237,27 @@ def label_names(label: Any) -> tuple[str, ...]:
     return label if isinstance(label, tuple) else (str(label),)
 
 
+def label_warnings(counts: Mapping[str, int]) -> list[str]:
+    """Returns a line for each label that may be an empty field, and for those that look
+    alike.
+
+    Args:
+      counts: Number of rows of each label.
+    """
+    alike = defaultdict(list)
+    for name in counts:
+        plain = unicodedata.normalize("NFKC", name).casefold()
+        seen = "".join(x for x in plain if unicodedata.category(x) != "Cf")
+        alike[" ".join(seen.split())].append(name)
+    groups = [", ".join(map(ascii, x)) for x in alike.values() if len(x) > 1]
+    same = [f"the labels {x} look alike; they are trained as they are" for x in groups]
+    return same + [
+        f"the label {name!r} of {count} rows is a class; leave them out if it is a gap"
+        for name, count in counts.items()
+        if name.casefold() in _GAPS
+    ]
+
+
 def seem_scores(names: Collection[str]) -> bool:
     """Returns whether nearly all labels are numbers, some with a fractional part."""
     numbers = [n for n in names if re.fullmatch(r"[-+]?[0-9]*[.,]?[0-9]+", n)]
@@ -216,10 +274,33 @@ def _label(value: Any, kind: str, separator: str, where: str) -> Any:
     if kind == "classification":
         return _name(value, where)
     if isinstance(value, str):
-        value = [] if empty else value.split(separator)
+        value = [] if empty else _split(value.strip(), separator, where)
     if not isinstance(value, list):
         raise UserError(f"{where}: the labels are {value!r:.60}; write a list of them")
-    return tuple(dict.fromkeys(_name(item, where) for item in value))
+    return tuple(_name(item, where) for item in value)
+
+
+def _split(field: str, separator: str, where: str) -> list[Any]:
+    """Returns the labels in a field of CSV: a list as Python, NumPy or a database shows
+    it, or labels between separators."""
+    ends = field[:1] + field[-1:]
+    if ends not in ("[]", "()", "{}"):
+        return field.split(separator)
+    if _NUMPY.search(field):  # to Python, 'a' 'b' is 'ab'
+        return [text for _, text in re.findall(r"""(['"])(.*?)\1""", field)]
+    try:
+        value = ast.literal_eval(field)
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        value = None
+    if isinstance(value, list | tuple | set):
+        return [*value]
+    inner = field[1:-1].strip()
+    if ends == "()":
+        return field.split(separator)
+    if inner[:1] in ("'", '"'):
+        raise UserError(f"{where}: the labels are {field:.60}; write a list of names")
+    numbers = re.fullmatch(r"[\d.\s]*", inner)
+    return inner.split(None if numbers else separator)
 
 
 def number_label(value: Any, where: str) -> float:

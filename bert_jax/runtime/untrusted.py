@@ -1,6 +1,7 @@
 """Reads files that others wrote."""
 
 import json
+import math
 from typing import Any
 
 from bert_jax.errors import UserError, first_line
@@ -26,16 +27,29 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def parse_json(text: str | bytes, where: str, hint: str = "") -> Any:
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"has {number}: write a number that is finite, or null")
+    return value
+
+
+_STRICT = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+
+
+def parse_json(
+    text: str | bytes, where: str, hint: str = "", *, finite: bool = False
+) -> Any:
     """Parses JSON. Raises UserError if it is invalid, not UTF-8, or nested too deeply.
 
     Args:
       where: The file, and the line if it is one of many.
       hint: End of an error message.
+      finite: Whether NaN and infinity are invalid, as JSON has it.
     """
     try:
         plain = text if isinstance(text, str) else text.decode("utf-8-sig")
-        value = json.loads(plain)
+        value = _STRICT.decode(plain) if finite else json.loads(plain)
         if "\\ud" in plain.lower():  # perhaps half a pair, which is not a character
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:

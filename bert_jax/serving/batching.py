@@ -75,6 +75,11 @@ class Batcher:
         """The number of rows that wait, without those in work."""
         return self._arrived.qsize() + len(self._waiting)
 
+    @property
+    def cut(self) -> int:
+        """The number of texts that were cut."""
+        return self._answerer.notices.total()
+
     def _compile(self, parsed: Any) -> None:
         """Compiles programs of every length, for one row and for most."""
         limit = min(self._answerer.predictor.max_seq_length, MAX_TOKENS)

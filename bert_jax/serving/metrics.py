@@ -17,11 +17,14 @@ class Metrics:
       rows: Counter of answered rows.
     """
 
-    def __init__(self, path: str, queued: Callable[[], float]):
+    def __init__(
+        self, path: str, queued: Callable[[], float], cut: Callable[[], float]
+    ):
         """Begins at 0.
 
         Args:
           queued: Function that returns the number of rows that wait.
+          cut: Function that returns the number of texts that were too long.
         """
         self._path, self._registry = path, CollectorRegistry()
         own: dict[str, Any] = {"registry": self._registry}
@@ -31,6 +34,8 @@ class Metrics:
         self._seconds = Histogram("bert_request_seconds", "Time to an answer", **own)
         self.rows = Counter("bert_rows", "Rows that were answered", **own)
         Gauge("bert_queued_rows", "Rows that wait", **own).set_function(queued)
+        about = "Texts longer than the model reads, cut or split since the start"
+        Gauge("bert_cut_texts", about, **own).set_function(cut)
 
     def response(self) -> Response:
         """Returns the answer to /metrics."""

@@ -121,7 +121,7 @@ def make_application(
       host: The name of this server, in addition to localhost and addresses.
       hosts: More names, whose pages may call it too.
     """
-    metrics = Metrics("/predict", lambda: batcher.queued)
+    metrics = Metrics("/predict", lambda: batcher.queued, lambda: batcher.cut)
 
     async def predict(request: Request) -> Response:
         _check_source(request, host, *hosts)

@@ -11,8 +11,9 @@ Each term is a loss of its own, next to the task's:
 """
 
 import functools
+import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -24,11 +25,15 @@ from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
 from bert_jax.convert import layout, merge, weights
+from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.models.encoder import attention_probabilities
 from bert_jax.tasks.task import Task
 from bert_jax.types import Arrays, Scalars
 
+log = logging.getLogger(__name__)
+
+_SCORED = 128  # training rows that the teacher is scored on
 # Losses of the encoders' layers. Each has a weight, `config.task.teacher_...`.
 LAYER_TERMS = ("cosine", "hidden", "attention")
 # Outputs that they compare, which no head returns.
@@ -90,6 +95,7 @@ class Teacher:
             )
         merge.check_tokenizer(task.tokenizer, source.tokenizer(read.config), path)
         labels = tuple(task.config.task.get("labels", ()))
+        read = read.in_order(labels, path)
         if read.labels not in ((), labels, layout.default_labels(len(labels))):
             raise UserError(
                 f"config.task.teacher={path}: its labels are {', '.join(read.labels)}, "
@@ -112,6 +118,25 @@ class Teacher:
                 )
         kept = unflatten_dict({name: found[name] for name in needed})
         self.values = nn.meta.replace_boxed(boxed, kept)
+
+    def log_accuracy(self, rows: Sequence[Row]) -> None:
+        """Logs its accuracy on some rows with labels, and a warning if it is below
+        chance: then its labels may be in another order than the task's."""
+        places = np.linspace(0, len(rows) - 1, min(len(rows), _SCORED)).astype(int)
+        params = nn.meta.unbox(self.values)
+        scores = self.task.scores_of(params, [rows[place] for place in places])
+        name = "accuracy" if "accuracy" in scores else self.task.main_score
+        count = len(self.task.labels)
+        chance = 0.5**count if self.config.get("kind") == "multilabel" else 1 / count
+        where = f"config.task.teacher={self.config.teacher}"
+        said = "%s: its %s on %d training rows is %.4g"
+        log.info(said, where, name, len(places), scores[name])
+        if scores[name] < (chance if name == "accuracy" else 0.0):
+            labels = ", ".join(self.task.labels)[:200]
+            said = (
+                "warning: %s: that is below chance; are its labels %s, in this order?"
+            )
+            log.warning(said, where, labels)
 
     def _check_layers(self, task: Task) -> None:
         """Raises UserError if a weighted term cannot compare the two encoders."""

@@ -17,7 +17,7 @@ from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase
-from bert_jax.data import packing, truncation
+from bert_jax.data import overlap, packing, truncation
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
@@ -36,6 +36,7 @@ Outputs = dict[str, np.ndarray]
 # Characters tokenized together, or else one text: the tokenizer's objects take a
 # hundred times the memory of a text.
 _CHARACTERS = 2_000_000
+_SCORED = 16  # rows computed together by `scores_of`
 
 
 class Finetuning(distillation.Taught, Predictor):
@@ -245,6 +246,11 @@ class Finetuning(distillation.Taught, Predictor):
         if FAMILIES[self.config.model.architecture].has_segments:
             self.model_config.require_segments(rows.segments)
         dev = {split: self._rows(split).digest() for split in self.dev_splits}
+        held = [split for split in self.splits if split.startswith(("dev", "test"))]
+        others = {split: self.examples(split) for split in held}
+        self.notices.update(overlap.shared_texts(self.examples("train"), others))
+        if self.teacher is not None and len(self.labels) > 1:
+            self.teacher.log_accuracy(self.examples("train"))
         return Data(unknown, len(rows), {"rows": rows.digest(), "dev": dev})
 
     def init_params(self, key: Key[Array, ""]) -> dict:
@@ -358,6 +364,19 @@ class Finetuning(distillation.Taught, Predictor):
                 folder, split, examples, answers
             ),
         )
+
+    def scores_of(self, params: Any, rows: Sequence[Row]) -> dict[str, float]:
+        """Returns the scores of a model's parameters on some rows with labels."""
+        features, compute = self.encode(rows, "scored"), jax.jit(self.outputs)
+        table, outputs = Rows(features, self.padding), [Outputs() for _ in features]
+        batches = table.each_once(_SCORED, slice(None), **self._lengths)
+        for indices, batch in zip(table.by_length(_SCORED), batches, strict=True):
+            fetched = jax.device_get(compute(params, batch))
+            for place, index in enumerate(indices):
+                if index < len(table):
+                    outputs[index] = {k: v[place] for k, v in fetched.items()}
+        answers = self.decode_answers(rows, features, outputs)
+        return self.scores("train", rows, answers)
 
     def by_feature(self, split: str, fetched: Sequence[Outputs]) -> list[Outputs]:
         """Reorders the outputs of a split's batches by feature."""

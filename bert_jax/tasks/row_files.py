@@ -1,12 +1,13 @@
 """Rows of `predict` and `extract`: JSON lines and other files, by their names.
 
-in:   .csv, .tsv, .parquet, hf:, tfds: (data/tables.py), .txt (each line is a `text`),
-      and any other file has JSON lines. They may be compressed.
+in:   .csv, .tsv, .parquet, hf:, tfds: (data/tables.py), .txt (each line is a `text`,
+      an empty one too), and any other file has JSON lines. They may be compressed.
 out:  .csv, .tsv, and JSON lines
 """
 
 import contextlib
 import csv
+import itertools
 import json
 import os
 import re
@@ -43,7 +44,8 @@ def input_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
     """
     if source == "-":
         name = "standard input"
-        return tables.json_rows(name, decode_lines(sys.stdin.buffer, name))
+        lines = decode_lines(sys.stdin.buffer, name)
+        return tables.json_rows(name, lines, finite=True)
     ending = uncompressed_name(source).rpartition(".")[2]
     form = ending if ending in ("jsonl", "parquet") else wanted.format or ending
     by_name = source.startswith(BY_NAME)
@@ -55,8 +57,21 @@ def input_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
         return tables.read_rows(source, wanted._replace(format=form))
     lines = read_lines(source, may_be_empty=True)
     if form != "txt":
-        return tables.json_rows(source, lines)
-    return (Record(f"{source}:{n}", {"text": x}) for n, x in lines if x.strip())
+        return tables.json_rows(source, lines, finite=True)
+    return (Record(f"{source}:{n}", {"text": x}) for n, x in lines)
+
+
+def late_fields(source: str, target: str, wanted: ColumnSpec = ANY) -> list[str]:
+    """Returns the fields of all rows of a file, if only they tell the columns of a
+    table: if JSON lines are answered in one. Raises as `input_rows`."""
+    place = storage.storage_path(source)
+    if not target.endswith((".csv", ".tsv")) or not place.is_file():
+        return []
+    form = wanted.format or uncompressed_name(source).rpartition(".")[2]
+    if form in ("csv", "tsv", "txt", "parquet"):
+        return []
+    rows = (flat_row(record.fields) for record in input_rows(source, wanted))
+    return [*dict.fromkeys(itertools.chain.from_iterable(rows))]
 
 
 def row_windows(
@@ -116,15 +131,15 @@ def row_writer(
     """Returns a function that writes a row to an open file.
 
     It writes JSON, or a table with the first row's columns. In a table the fields of an
-    object have a column each, NAME.FIELD, lists are JSON, and nothing is an empty
-    field. In TSV a tab or line break in a field becomes a space.
+    object have a column each, NAME.FIELD, lists are JSON, and what a row lacks is an
+    empty field. In TSV a tab or line break in a field becomes a space.
 
     Args:
       columns: Names of the columns of a table that is written already, or an empty
         list, which gets them.
 
     Raises (when it writes):
-      UserError: a row has other columns than the first.
+      UserError: a row has a column that the first lacks.
 
     Raises:
       UserError: the name has the ending of a format that is only read.
@@ -151,41 +166,66 @@ def row_writer(
     columns = [] if columns is None else columns
 
     def write(row: Row) -> None:
-        flat = _flat(row)
+        flat = flat_row(row)
         if not columns:
             columns.extend(flat)
             put(columns)
-        if flat.keys() != set(columns):
-            other = sorted(flat.keys() ^ set(columns))[0]
+        if other := sorted(flat.keys() - set(columns)):
             raise UserError(
-                f"--output={target}: not all rows have {other!r}, so they make no "
+                f"--output={target}: not all rows have {other[0]!r}, so they make no "
                 "table; write .jsonl"
             )
-        put([flat[name] for name in columns])
+        put([_cell(flat.get(name)) for name in columns])
 
     return write
 
 
 def answered_row(row: Row, answer: Row) -> dict[str, Any]:
-    """Returns the row and its answer.
+    """Returns the row and its answer. See `kept_names`."""
+    names = kept_names(row, answer)
+    return {names[name]: value for name, value in row.items()} | answer
+
+
+def kept_names(row: Iterable[str], answer: Row) -> dict[str, str]:
+    """Returns the names of a row's fields next to its answer, by their names.
 
     A label of the row stays as `gold`. Another field that the answer has too, also as
     NAME.FIELD of a table, stays as `input_NAME`.
     """
-    objects = {name: x for name, x in answer.items() if isinstance(x, dict)}
-    taken = {
-        *answer,
-        *(f"{name}.{field}" for name in objects for field in objects[name]),
-    }
-    kept: Row = {}
-    for name, value in row.items():
+    taken, names = {*answer, *flat_row(answer)}, [*row]
+    kept: dict[str, str] = {}
+    for name in names:
+        new = name
         if name in taken:
-            is_gold = name in _LABELS and "gold" not in {*row, *kept, *taken}
-            name = "gold" if is_gold else f"input_{name}"
-            while name in row or name in kept:
-                name = f"input_{name}"
-        kept[name] = value
-    return kept | answer
+            is_gold = name in _LABELS and "gold" not in {*names, *kept.values(), *taken}
+            new = "gold" if is_gold else f"input_{name}"
+            while new in names or new in kept.values():
+                new = f"input_{new}"
+        kept[name] = new
+    return kept
+
+
+def answered_frame(frame: Any, answers: Sequence[Row]) -> Any:
+    """Returns a data frame (pandas, polars) or a table of Arrow with columns for the
+    answers, one for each, and the same index. See `row_writer` and `kept_names`."""
+    flat = [flat_row(answer) for answer in answers]
+    names = dict.fromkeys(itertools.chain.from_iterable(flat))
+    columns = {name: [row.get(name) for row in flat] for name in names}
+    there = getattr(frame, "column_names", frame.columns)
+    kept = kept_names(map(str, there), dict.fromkeys([*names, *answers[0]]))
+    renamed = [x if kept[str(x)] == str(x) else kept[str(x)] for x in there]
+    if hasattr(frame, "assign"):  # pandas
+        frame = frame.copy()
+        frame.columns = renamed
+        return frame.assign(**columns)
+    if hasattr(frame, "hstack"):  # polars
+        return frame.rename(kept).hstack(type(frame)(columns))
+    import pyarrow  # whose table it is
+
+    frame = frame.rename_columns(renamed)
+    for name, column in columns.items():
+        frame = frame.append_column(name, pyarrow.array(column))
+    return frame
 
 
 def round_numbers(value: Any) -> Any:
@@ -199,13 +239,14 @@ def round_numbers(value: Any) -> Any:
     return value
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, str]:
-    flat: dict[str, str] = {}
+def flat_row(row: Mapping[str, Any]) -> Row:
+    """Returns a row in which each field of an object is one, NAME.FIELD."""
+    flat: Row = {}
     for name, value in row.items():
         if isinstance(value, dict):
-            flat |= {f"{name}.{field}": _cell(x) for field, x in value.items()}
+            flat |= {f"{name}.{field}": x for field, x in value.items()}
         else:
-            flat[name] = _cell(value)
+            flat[name] = value
     return flat
 
 

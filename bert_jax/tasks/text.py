@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.convert import layout
 from bert_jax.data import texts, truncation
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, ColumnSpec, Row
@@ -201,6 +202,11 @@ class Text(Finetuning):
             old, _, new = pair.partition("=") if "=" in pair else (str(index), "", pair)
             if new in names:
                 known[texts.label_name(old)] = names.index(new)
+        numbers = tuple(map(str, range(len(names))))
+        unnamed = layout.default_labels(len(names))
+        for own, others in ((unnamed, numbers), (numbers, unnamed)):
+            if tuple(names) == own:
+                known |= {x: i for i, x in enumerate(others) if x not in known}
         return known
 
     def _target(self, row: Row, known: Mapping[str, int]) -> Any:
@@ -213,7 +219,8 @@ class Text(Finetuning):
                 raise UserError(
                     f"{row.get('where', 'a record')}: label {name!r:.60} is not in the "
                     f"training data ({', '.join(map(repr, known)):.200}); correct it, "
-                    "or train with it"
+                    "train with it, or name what it is: --config.task.label_names="
+                    f"\"('{name:.60}={next(iter(known))}', ...)\""
                 )
         if isinstance(label, str):
             return known[label]
@@ -229,9 +236,14 @@ class Text(Finetuning):
         if self.kind == "regression":
             return ("score",)
         rows = self._loaded["train"] = self.load("train") or []
-        names = texts.sorted_labels(
-            {x for r in rows for x in texts.label_names(r["label"])}
-        )
+        counts = Counter(x for r in rows for x in texts.label_names(r["label"]))
+        width = max((row.get("width", 0) for row in rows), default=0)
+        names = texts.sorted_labels({*counts, *map(str, range(width))})
+        if width and not self.config.task.label_names:
+            what = "train: lists of 0 and 1, read by index (task.label_names names it)"
+            self.notices[what] = len(rows)
+        for line in texts.label_warnings(counts):
+            log.warning("warning: %s: %s", self.config.task.train_file, line)
         if self.config.task.get("label_names"):
             return self._name_labels(names)
         if self.kind == "classification" and texts.seem_scores(names):

@@ -2,7 +2,7 @@
 evaluation on the devices."""
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -63,6 +63,12 @@ class Answerer:
         # Whether kernels may be of a wider dtype than the model reads them in.
         self._rounds = getattr(config, "dtype", "float32") != "float32"
         self._outputs = jit_outputs(predictor.outputs, mesh)
+
+    @property
+    def notices(self) -> Counter[str]:
+        """Counts of rows that were cut, by reason (`Task.notices`)."""
+        found = getattr(self.predictor, "notices", None)
+        return found if isinstance(found, Counter) else Counter()
 
     def answer(self, rows: Sequence[Any]) -> list[Row]:
         """Returns the fields to add to each row.

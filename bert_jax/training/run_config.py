@@ -82,11 +82,11 @@ def config_of(
         decided = {}  # `workdir.check_run` refuses differences on resuming
     for text in overrides:
         name, there, here = configuration.apply_override(config, text)
+        if is_inference and name == "task.dev_file" and "dev_fraction" in config.task:
+            config.task.dev_fraction = 0.0  # that file is dev now
         if there == here or name not in decided:
             continue
         _refuse(config, name, there, here, folder if asked_run else None)
-        if asked_run and name == "task.dev_file" and "dev_fraction" in config.task:
-            config.task.dev_fraction = 0.0  # that file is dev now
     named = config.init_from
     if config.model.lora_rank and named and not named.startswith(hub.PREFIX):
         # The run reads its base there again, from whatever folder.

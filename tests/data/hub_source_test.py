@@ -100,12 +100,14 @@ def test_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub, tmp_pa
 
 def test_bytes_are_text_and_no_number_is_nothing(tmp_path):
     table = pyarrow.table(
-        {"text": pyarrow.array([b"caf\xc3\xa9"], pyarrow.binary()), "score": [math.nan]}
+        {
+            "text": pyarrow.array([b"caf\xc3\xa9"] * 2, pyarrow.binary()),
+            "score": [math.nan, math.inf],
+        }
     )
     parquet.write_table(table, tmp_path / "a.parquet")
-    assert list(hub_source.parquet_rows(tmp_path / "a.parquet")) == [
-        {"text": "café", "score": None}
-    ]
+    found = list(hub_source.parquet_rows(tmp_path / "a.parquet"))
+    assert found == [{"text": "café", "score": None}] * 2
 
 
 def test_corpus_reads_its_column_alone(tmp_path):
@@ -131,6 +133,32 @@ def test_classes_are_named_and_no_label_is_none(fake_hub):
         "yes",
         "no",
         None,
+    ]
+
+
+def test_classes_in_lists_are_named(tmp_path):
+    """In the forms of features that versions of `datasets` have written."""
+    kind = {"names": ["no", "yes"], "_type": "ClassLabel"}
+    features = {
+        "a": [kind],
+        "b": {"feature": kind, "length": -1, "_type": "Sequence"},
+        "c": {"feature": {"feature": kind, "_type": "List"}, "_type": "List"},
+        "d": {"of": kind, "n": {"dtype": "int64", "_type": "Value"}},
+        "e": {"feature": {"of": kind}, "_type": "Sequence"},
+        "f": [{"of": kind}],
+    }
+    row = {"a": [1, -1], "b": [0], "c": [[1], []], "d": {"of": 1, "n": 1}}
+    row |= {"e": {"of": [0, 1]}, "f": [{"of": 1}]}
+    about = json.dumps({"info": {"features": features}})
+    table = pyarrow.Table.from_pylist([row])
+    table = table.replace_schema_metadata({"huggingface": about})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert list(hub_source.parquet_rows(tmp_path / "a.parquet")) == [
+        {
+            **{"a": ["yes", None], "b": ["no"], "c": [["yes"], []]},
+            **{"d": {"of": "yes", "n": 1}, "e": {"of": ["no", "yes"]}},
+            "f": [{"of": "yes"}],
+        }
     ]
 
 

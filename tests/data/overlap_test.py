@@ -33,6 +33,24 @@ def test_key_is_of_the_words_in_lower_case(sentences):
     assert overlap.sentence_keys(sentences).tobytes() == wanted
 
 
+def test_rows_that_are_in_train_too():
+    train = [
+        {"text": "A  b", "label": 0},
+        {"text": "a b", "text_b": None, "label": 1},
+        {"text": "a", "text_b": "b", "label": 1},
+    ]
+    dev = [{"text": "a B"}, {"text": "c"}, {"text": "a", "text_b": "c"}]
+    assert overlap.shared_texts(train, {"dev": dev, "test": dev[1:]}) == {
+        "dev: texts that are in train too, of 3": 1,
+        "train: texts with two labels or more": 1,
+    }
+    numbers = [row | {"label": float(row["label"])} for row in train]
+    words = [{"words": ["a", "b"]}]
+    assert overlap.shared_texts(numbers + words, {"dev": words}) == {
+        "dev: texts that are in train too, of 1": 1
+    }
+
+
 def stream(folder, split):
     """All tokens of a split, one after the other."""
     return [int(token) for first, *_ in read(folder, split) for token in first]

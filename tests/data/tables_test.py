@@ -1,17 +1,21 @@
 """Tables: the same records from every kind of file, and a line for each mistake."""
 
 import csv
+import datetime
+import decimal
 import gzip
 import io
 import json
+import math
 
 import numpy as np
+import pyarrow
 import pytest
 import tensorflow_datasets as tfds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bert_jax.data.tables import ColumnSpec, read_table
+from bert_jax.data.tables import ColumnSpec, json_lines, python_rows, read_table
 from bert_jax.errors import UserError
 
 FIELDS = {
@@ -148,6 +152,67 @@ def test_file_without_a_header_has_numbers(tmp_path, kind):
         (f"{source}:1", {"0": 'one\u2028a, "b"', "1": "x"}),
         (f"{source}:2", {"0": "two\x85\0", "1": "y"}),
     ]
+
+
+@pytest.mark.parametrize(
+    "header", ["text,label", "Class Index,Title,Description", ",review_text,stars"]
+)
+def test_header_where_columns_are_numbers(tmp_path, header):
+    source = write(tmp_path, "a.csv", f"{header}\n1,a film,2\n")
+    with pytest.raises(UserError, match=r"a\.csv:1: .* is a header.*text="):
+        read_table(source, ColumnSpec(("0", "1")))
+
+
+def test_first_line_of_excel(tmp_path):
+    source = write(tmp_path, "a.csv", "\ufeffsep=;\r\ntext;label\r\na, b|c;x\r\n")
+    (record,) = read_table(source, ColumnSpec(("text", "label")))
+    assert record == (f"{source}:3", {"text": "a, b|c", "label": "x"})
+
+
+VALUES = [
+    (np.array(["x", "y"]), ["x", "y"]),
+    ({"y", "x"}, ["x", "y"]),
+    ((np.int64(1), np.float32(0.5), np.bool_(True)), [1, 0.5, True]),
+    ("caf\u00e9".encode(), "caf\u00e9"),
+    ({1: [math.nan, np.datetime64("NaT")]}, {"1": [None, None]}),
+    (decimal.Decimal("2.0"), 2),
+    (decimal.Decimal("2.5"), 2.5),
+    (datetime.date(2024, 1, 2), "2024-01-02"),
+    (pyarrow.scalar(["a"]), ["a"]),
+]
+
+
+@pytest.mark.parametrize(("value", "plain"), VALUES)
+def test_values_of_python(value, plain):
+    assert python_rows([{"x": value}, "a"]) == [{"x": plain}, {"text": "a"}]
+    assert json.loads(next(json_lines(python_rows([{"x": value}])))) == {"x": plain}
+
+
+def test_frames_are_their_rows():
+    rows = [{"text": "a", "n": [1]}, {"text": None, "n": None}]
+    table = pyarrow.Table.from_pylist(rows)
+    assert python_rows(table) == python_rows(table.to_batches()[0]) == rows
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a", None], "n": [pandas.NaT, pandas.NA]})
+    assert python_rows(frame) == [{"text": "a", "n": None}, {"text": None, "n": None}]
+    with pytest.raises(ValueError, match="a, a: a name is there twice"):
+        python_rows(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        (["a", 1], TypeError, "row 1: 1 is neither a dict nor a text"),
+        ({"text": "a"}, TypeError, "a list of rows is required, not one dict"),
+        ([{"x": ["a", "\ud83d"]}], ValueError, "row 0: 'x' is not Unicode"),
+        (["a", b"\xff"], ValueError, "row 1: 'text' is not Unicode"),
+        ([{}, {"x": [object()]}], TypeError, r"row 1: 'x' is \[.*JSON lacks"),
+        ([{"x": math.inf}], TypeError, "row 0: 'x' is inf, which JSON lacks"),
+    ],
+)
+def test_rows_of_python_that_are_wrong(rows, error, message):
+    with pytest.raises(error, match=message):
+        list(json_lines(python_rows(rows)))
 
 
 def test_numbers_of_columns_that_are_not_there(tmp_path):

@@ -11,6 +11,7 @@ from bert_jax.data.texts import (
     film_urls,
     group_name,
     hold_out,
+    label_warnings,
     read_folders,
     read_texts,
     sorted_labels,
@@ -62,6 +63,20 @@ def test_single_texts_and_pairs(tmp_path):
             [["b", "a", "b"], [], "a, b", "", " ", [1]],
             [("b", "a"), (), ("a", "b"), (), (), ("1",)],
         ),
+        # Lists of 0 and 1 by index, but not those that may be the names 0 and 1.
+        ("multilabel", [[1, 0, 1], [0, 1, 1]], [("0", "2"), ("1", "2")]),
+        ("multilabel", [[True, False], [False, False]], [("0",), ()]),
+        ("multilabel", ["1.0,0.0", "0, 1"], [("0",), ("1",)]),
+        ("multilabel", [[0, 1], [0, 1]], [("0", "1"), ("0", "1")]),
+        ("multilabel", [[0], [1]], [("0",), ("1",)]),
+        ("multilabel", [[0, 1, 1], [2]], [("0", "1"), ("2",)]),
+        # Fields of CSV, as Python, NumPy and DuckDB show lists.
+        (
+            "multilabel",
+            ["['a', \"b c\"]", "['b' 'c d']", "[a, b]", "{'a'}", "('a',)", "[]", "(a)"],
+            [("a", "b c"), ("b", "c d"), ("a", "b"), ("a",), ("a",), (), ("(a)",)],
+        ),
+        ("multilabel", ["[1 0 1]", "[0. 0. 0.]"], [("0", "2"), ()]),
     ],
 )
 def test_labels_of_each_kind(tmp_path, kind, values, expected):
@@ -75,6 +90,7 @@ def test_labels_of_each_kind(tmp_path, kind, values, expected):
         ("classification", 1.5, "the label is 1.5; it must be a name or an integer"),
         ("regression", "nan", "finite number"),
         ("multilabel", ["a", None], "the label is None"),
+        ("multilabel", '["a", null]', """the labels are ["a", null]; write a list"""),
     ],
 )
 def test_labels_that_are_none(tmp_path, kind, value, words):
@@ -86,6 +102,21 @@ def test_labels_that_are_none(tmp_path, kind, value, words):
     assert message.startswith(f"{path}:2: ")
     assert words in message
     assert "\n" not in message
+
+
+def test_labels_that_may_be_none_or_the_same():
+    names = [
+        "\u00e9te\u0301",
+        "e\u0301t\u00e9",
+        "New\u00a0York",
+        "\u200bnew york",
+        "x",
+        "NaN",
+    ]
+    alike, others, gap = label_warnings(dict.fromkeys(names, 2))
+    assert alike.startswith("the labels '\\xe9te\\u0301', 'e\\u0301t\\xe9' look alike")
+    assert "'New\\xa0York', '\\u200bnew york' look alike" in others
+    assert gap.startswith("the label 'NaN' of 2 rows is a class; leave them out")
 
 
 def test_test_file_may_lack_labels(tmp_path):

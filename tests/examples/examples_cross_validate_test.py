@@ -19,6 +19,9 @@ def test_deal_spreads_each_class_and_keeps_equal_texts_together():
     for label, count in (("a", 66), ("b", 33)):
         assert all(abs(sizes[part, label] - count / 3) <= 3 for part in range(3))
     assert parts[:9] == parts[90:]
+    groups = [{**row, "group": str(n % 10)} for n, row in enumerate(rows)]
+    parts = cross_validate.deal(groups, 3)
+    assert parts == parts[:10] * 9 + parts[:9] and {*parts} == {0, 1, 2}
     numbers = [{"text": f"text {n}", "label": n / 10} for n in range(30)]
     assert collections.Counter(cross_validate.deal(numbers, 3)) == dict.fromkeys(
         range(3), 10

@@ -82,7 +82,7 @@ def test_metrics_count_answers_and_rows():
         answers, samples = counts(port)
     assert answers == {"200": 2, "400": 1}
     assert samples["bert_rows_total"] == 4 and samples["bert_queued_rows"] == 0
-    assert samples["bert_request_seconds_count"] == 3
+    assert samples["bert_request_seconds_count"] == 3 and samples["bert_cut_texts"] == 2
     assert 0 < samples["bert_request_seconds_sum"] < 60
 
 

@@ -174,6 +174,38 @@ def test_student_of_one_layer_learns_from_two(taught, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["named", "unnamed"])
+def test_teacher_with_labels_in_another_order(kind, tmp_path, monkeypatch, caplog):
+    """Names are put in order. Of outputs without names, accuracy tells."""
+    monkeypatch.chdir(tmp_path)
+    fields = {f: 0 for f in TERMS}
+    task = create("text", fields)
+    params = nn.meta.unbox(initial_params(task.init_params))
+    head = params["sequence_classification"]
+    rows = task.examples("train")
+    kept = [row for row in rows if row["label"] == 0]
+    head["bias"] -= 9 * jnp.arange(len(task.labels))  # which is right for these
+    exchanged = {name: x[..., ::-1] for name, x in head.items()}
+    model = params | {"sequence_classification": exchanged}
+    unnamed = layout.default_labels(len(task.labels))
+    labels = task.labels[::-1] if kind == "named" else unnamed
+    folder = tmp_path / "teacher"
+    saved = Weights(task.model_config, model, "BertForSequenceClassification", labels)
+    export.export_folder(saved, task.tokenizer, folder, {})
+    teacher = create("text", {**fields, "task.teacher": folder}).teacher
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        teacher.log_accuracy(kept)
+    accuracy, *rest = [x for x in caplog.messages if "task.teacher" in x]
+    if kind == "named":
+        assert (
+            f"its accuracy on {len(kept)} training rows is 1" in accuracy and not rest
+        )
+    else:
+        assert "training rows is 0" in accuracy and "below chance" in rest[0]
+
+
+@pytest.mark.slow
 def test_teacher_that_does_not_fit_is_refused_in_a_line(taught, plain, tmp_path):
     short = "--config.train.num_steps=1"
     task = tasks.create_task(configuration.load_config(str(taught), []))

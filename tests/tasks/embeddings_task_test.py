@@ -273,12 +273,43 @@ def test_queries_find_their_documents(make, tmp_path):
         ([*pairs(), {"text": "a"}], {}, r"rows.jsonl:5: a row of texts, but the first"),
         (pairs(score=3), {}, r"'score' is 3; it must be a number from 0 to .*=1"),
         (pairs(), {"loss": "cosent"}, r"config.task.loss=cosent: .* has pairs; choose"),
+        (
+            [row | {"is_duplicate": n % 2} for n, row in enumerate(pairs())],
+            {},
+            r"'is_duplicate' is not read.*task\.score=is_duplicate reads it",
+        ),
+        (
+            [row | {"human": n / 4} for n, row in enumerate(pairs())],
+            {},
+            "the column 'human' is not read",
+        ),
+        (
+            [{**row, "negative_1": "c", "negative_2": "d"} for row in pairs()],
+            {"loss": "triplet"},
+            "task.loss=triplet: takes one negative, and a row has 2",
+        ),
         (pairs(), {"dimensions": (99,)}, r"each must be from 1 to .*hidden_size=16"),
     ],
 )
 def test_mistakes_are_one_line(make, rows, fields, error):
     with pytest.raises(UserError, match=error):
         make(rows, **fields).examples("train")
+
+
+def test_columns_that_are_read_and_not(make):
+    """Rows with more negatives have them all as candidates."""
+    rows = [{**row, "negative_1": "c", "negative_2": "d"} for row in pairs(id="x")]
+    task = make(rows)
+    texts = task.examples("train")[0]["texts"]
+    assert texts == (*PAIRS[0], "c", "d") and task.row_shape == (4, 16)
+    assert task.notices == {"train: rows whose column 'id' is not read": 4}
+    batch = jax.tree.map(jnp.asarray, batch_of(task, 4))
+    params = initial_params(task.init_params)
+    assert batch["input_ids"].shape[1] == 4
+    found = task.loss(params, batch, None)["embedding_loss"]
+    shared = make([{k: row[k] for k in ("text", "text_b")} for row in rows])
+    pairs_alone = jax.tree.map(jnp.asarray, batch_of(shared, 4))
+    assert found > shared.loss(params, pairs_alone, None)["embedding_loss"]
 
 
 def test_columns_of_other_names(make):

@@ -33,7 +33,8 @@ def test_tables_and_lines_become_rows(tmp_path):
     assert read(tabs) == [{"text": '"a', "id": "1"}]
     lines = tmp_path / "rows.txt"
     lines.write_text("\ufeffone {}\r\n\n two\u2028three")
-    assert read(lines) == [{"text": "one {}"}, {"text": " two\u2028three"}]
+    found = [row["text"] for row in read(lines)]
+    assert found == ["one {}", "", " two\u2028three"]  # as many as lines
     packed = tmp_path / "rows.jsonl.xz"
     packed.write_bytes(lzma.compress(b'{"text": "a"}\n\n{"text": "b"}\n'))
     assert read(packed) == [{"text": "a"}, {"text": "b"}]
@@ -101,6 +102,45 @@ def test_fields_with_line_breaks_stay_whole():
 def test_rows_with_other_fields_make_no_table():
     with pytest.raises(UserError, match=r"a\.csv: not all rows have 'more'"):
         written("a.csv", [{"text": "a"}, {"text": "b", "more": 1}])
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_numbers_that_json_lacks(tmp_path, number):
+    """The answers would be no JSON."""
+    (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "x": [{number}]}}\n')
+    with pytest.raises(UserError, match=rf"a\.jsonl:1: not JSON \(has {number}: write"):
+        read(tmp_path / "a.jsonl")
+
+
+def test_fields_that_start_late_make_a_table(tmp_path):
+    """What a row lacks is an empty field, of an object too."""
+    rows = [{"text": "a", "o": {"x": 1}}, {"o": {"y": "b"}, "late": 2}, {"text": "c"}]
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    names = row_files.late_fields(str(source), "a.csv")
+    assert names == ["text", "o.x", "o.y", "late"]
+    assert row_files.late_fields(str(source), "a.jsonl") == []
+    filled = [dict.fromkeys(names) | row_files.flat_row(row) for row in rows]
+    assert written("a.csv", filled) == "text,o.x,o.y,late\na,1,,\n,,b,2\nc,,,\n"
+    assert written("a.csv", [{"a": 1, "b": 2}, {"b": 3}]) == "a,b\n1,2\n,3\n"
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
+def test_answers_become_columns_of_a_frame(kind):
+    module = pytest.importorskip(kind)
+    columns = {"text": ["a", "b"], "label": ["x", "y"]}
+    answers = [{"label": "y", "scores": {"x": 0.25, "y": n}, "at": [n]} for n in (1, 2)]
+    if kind == "pandas":
+        frame = module.DataFrame(columns, index=[7, 7])
+        found = row_files.answered_frame(frame, answers)
+        assert [*found.index] == [7, 7] and [*frame.columns] == ["text", "label"]
+        found = found.to_dict("list")
+    else:
+        found = row_files.answered_frame(module.table(columns), answers).to_pydict()
+    assert found == {
+        **{"text": ["a", "b"], "gold": ["x", "y"], "label": ["y", "y"]},
+        **{"scores.x": [0.25, 0.25], "scores.y": [1, 2], "at": [[1], [2]]},
+    }
 
 
 def test_label_of_the_row_stays_as_gold():

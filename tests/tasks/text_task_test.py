@@ -102,6 +102,60 @@ def test_names_of_a_released_model_s_labels(config, tmp_path):
     assert [x["label"] for x in Text(config).read_rows("dev")] == [1, 0]
 
 
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [(("LABEL_0", "LABEL_1"), "10"), (("0", "1"), ("LABEL_1", "LABEL_0"))],
+)
+def test_unnamed_labels_are_numbers(config, tmp_path, names, labels):
+    config.task.dev_file = write(tmp_path / "n.csv", zip("ab", labels, strict=True))
+    config.task.labels = names
+    assert [x["label"] for x in Text(config).read_rows("dev")] == [1, 0]
+    config.task.dev_file = write(tmp_path / "n.csv", [("a", "yes")])
+    hint = re.escape(f"task.label_names=\"('yes={names[0]}', ...)")
+    with pytest.raises(UserError, match=f"'yes' is not in the training data.*{hint}"):
+        Text(config).read_rows("dev")
+
+
+def test_lists_of_0_and_1(config, tmp_path):
+    """A label that no row has is one all the same."""
+    rows = [("a", "1,0,0"), ("b", "0,1,0")]
+    config.task.kind = "multilabel"
+    config.task.train_file = config.task.dev_file = write(tmp_path / "n.csv", rows)
+    task = Text(config)
+    task.resolve()
+    assert task.labels == ("0", "1", "2") and len(task.notices) == 1
+    assert [x["label"] for x in task.read_rows("dev")] == [(1, 0, 0), (0, 1, 0)]
+    config.task.labels, config.task.label_names = (), ("x", "y", "z")
+    task = Text(config)
+    task.resolve()
+    assert task.labels == ("x", "y", "z")
+
+
+def test_groups_are_held_out_whole(config, tmp_path):
+    rows = [(f"a{n} {m}", "xy"[m % 2], n) for n in range(6) for m in range(4)]
+    path = write(tmp_path / "g.csv", rows, ("text", "label", "who"))
+    config.task.update(train_file=path, group="who", dev_fraction=0.34)
+    task = Text(config)
+    task.resolve()
+    parts = [{x["text"].split()[0] for x in task.examples(s)} for s in ("train", "dev")]
+    assert [*map(len, parts)] == [4, 2] and not parts[0] & parts[1]
+    write(tmp_path / "g.csv", [("a", "x", "")], ("text", "label", "who"))
+    with pytest.raises(UserError, match=r"g\.csv:2: the group \('who'\) is empty"):
+        Text(config).read_rows("train")
+
+
+def test_training_reports_rows_that_are_the_same(config, tmp_path):
+    config.task.dev_file = write(tmp_path / "d.csv", [("Bad", "9"), ("c", "9")])
+    config.task.train_file = write(tmp_path / "t.csv", [*TRAIN, ("bad", "10")])
+    task = Text(config)
+    task.resolve()
+    task.training_data()
+    assert dict(task.notices) == {
+        "dev: texts that are in train too, of 2": 1,
+        "train: texts with two labels or more": 1,
+    }
+
+
 def test_names_that_do_not_fit(config):
     config.task.label_names = ("a", "b")
     with pytest.raises(UserError, match="2 names, but the training data has 3 labels"):

@@ -101,12 +101,12 @@ def parquet_rows(
             table = parquet.ParquetFile(file)
             metadata = table.schema_arrow.metadata or {}
             about = json.loads(metadata.get(b"huggingface", b"{}"))
-            names = _class_names(about.get("info", {}).get("features", {}))
+            features = about.get("info", {}).get("features", {})
             known = {*columns} <= {*table.schema_arrow.names}
             chosen = [*columns] if columns and known else None
             for batch in table.iter_batches(_ROWS, columns=chosen):
                 for row in batch.to_pylist():
-                    yield {key: _plain(x, names.get(key)) for key, x in row.items()}
+                    yield _plain(row, features)
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         # A path in the Hub's cache is a link. A new download replaces what it names.
         raise UserError(
@@ -115,24 +115,25 @@ def parquet_rows(
         ) from error
 
 
-def _class_names(features: dict[str, Any]) -> dict[str, list[str]]:
-    """Returns the names of each column of classes, or of lists of them, as `datasets`
-    writes them into the file's metadata."""
-    names = {}
-    for column, feature in features.items():
-        inner = feature.get("feature", feature) if isinstance(feature, dict) else None
-        if isinstance(inner, dict) and inner.get("_type") == "ClassLabel":
-            names[column] = [str(name) for name in inner["names"]]
-    return names
+def _plain(value: Any, feature: Any) -> Any:
+    """Returns the value as JSON has it: text for bytes, None for NaN and infinity, the
+    name of a class.
 
-
-def _plain(value: Any, classes: list[str] | None) -> Any:
-    """Returns the value as JSON has it: text for bytes, None for NaN, and a class's
-    name."""
+    Args:
+      feature: Its type, as `datasets` writes it into the file's metadata: an object, or
+        a list of the type of a list's items.
+    """
+    if isinstance(feature, list):
+        feature = feature[0] if feature else {}
+    feature = feature if isinstance(feature, dict) else {}
+    feature = feature.get("feature", feature) if "_type" in feature else feature
     if isinstance(value, list):
-        return [_plain(each, classes) for each in value]
-    if classes is not None and isinstance(value, int):
-        return classes[value] if 0 <= value < len(classes) else None
-    if isinstance(value, float) and math.isnan(value):
+        return [_plain(each, feature) for each in value]
+    if isinstance(value, dict):
+        return {name: _plain(each, feature.get(name)) for name, each in value.items()}
+    if feature.get("_type") == "ClassLabel" and isinstance(value, int):
+        names = feature["names"]
+        return str(names[value]) if 0 <= value < len(names) else None
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return value.decode("utf-8") if isinstance(value, bytes) else value

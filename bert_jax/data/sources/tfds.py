@@ -4,6 +4,7 @@ TFDS is imported on use: it takes seconds, and most runs have no data of its.
 """
 
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Collection, Iterator
@@ -115,10 +116,15 @@ def _plain(feature: Any, value: Any) -> Any:
     """Converts a TFDS value to a JSON value."""
     if hasattr(feature, "int2str") and np.ndim(value) == 0:  # a class
         return feature.int2str(int(value)) if value >= 0 else None
+    feature = getattr(feature, "feature", feature)  # of a list's items
     if isinstance(value, dict):
-        return {name: _plain(None, item) for name, item in value.items()}
+        own = feature or {}
+        types = {name: own[name] for name in value if name in own}
+        return {name: _plain(types.get(name), item) for name, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list):
-        return [_plain(getattr(feature, "feature", None), item) for item in value]
+        return [_plain(feature, item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value.decode("utf-8") if isinstance(value, bytes) else value

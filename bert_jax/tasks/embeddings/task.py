@@ -52,6 +52,7 @@ class Embeddings(Finetuning):
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
         self._kinds: dict[str, str] = {}
+        self._row_texts = 2
         self._judged: tuple[int, list[dict[int, float]]] = (0, [])
         task = config.task
         if task.bilstm:
@@ -82,9 +83,10 @@ class Embeddings(Finetuning):
             return self._read_retrieval(source)
         names = {name: task[name] for name in ("text", "text_b", "negative", "score")}
         rows, self._kinds[split] = data.read_texts(
-            source, names, task.format, task.max_score
+            source, names, task.format, task.max_score, split, self.notices
         )
         if split == "train":
+            self._row_texts = max(2, len(rows[0]["texts"]))
             self._check_loss()
         return rows
 
@@ -101,6 +103,11 @@ class Embeddings(Finetuning):
             raise UserError(
                 f"config.task.loss={chosen}: {self.config.task.train_file} has {kind}; "
                 f"choose one of {', '.join(LOSSES[kind])}"
+            )
+        if chosen == "triplet" and self._row_texts > 3:
+            raise UserError(
+                f"config.task.loss={chosen}: takes one negative, and a row has "
+                f"{self._row_texts - 2}; info_nce takes all"
             )
         self.config.task.loss = chosen or LOSSES[kind][0]
 
@@ -140,8 +147,7 @@ class Embeddings(Finetuning):
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of a sequence for each text."""
-        texts = 3 if self._kinds.get("train") == "triplets" else 2
-        return (texts, self.config.task.max_seq_length)
+        return (self._row_texts, self.config.task.max_seq_length)
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         params = super().init_params(key)

@@ -181,11 +181,14 @@ def _read_rows(path: str, labels: Sequence[str]) -> list[Row]:
             raise UserError(f"{where}: the words and the tags must be lists")
         if tags is not None:
             tags = [_tag_name(tag, labels) for tag in tags]
-        # Without white space but single spaces.
+        # Without white space but single spaces, which a blank word is: it has no token.
         texts = [
             [" ".join(each.split()) if isinstance(each, str) else "" for each in column]
-            for column in (words, words if tags is None else tags)
+            for column in (words, () if tags is None else tags)
         ]
+        blank = [isinstance(word, str) and not word.strip() for word in words]
+        texts[0] = [" " if b else x for x, b in zip(texts[0], blank, strict=True)]
+        texts[1] = texts[0] if tags is None else texts[1]
         if len(texts[0]) != len(texts[1]) or not all(map(all, texts)):
             raise UserError(
                 f"{where}: {len(words)} words and {len(texts[1])} tags; each word must "
