@@ -334,7 +334,7 @@ class Bert:
         vectors = None if layer is not None else self._text_vectors
         if vectors is None:
             layers = (-2 if layer is None else layer,)
-            whole = [f"{prompt or ''}{text}" for text in texts] if prompt else texts
+            whole = [f"{prompt}{text}" for text in texts] if prompt else texts
             extracted = self._extracted(whole, layers=layers, vectors="mean")
             found = np.stack([row["vectors"] for row in extracted])
             found = found.reshape(-1, self.config.hidden_size)
