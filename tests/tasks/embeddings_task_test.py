@@ -273,6 +273,7 @@ def test_queries_find_their_documents(make, tmp_path):
         ([*pairs(), {"text": "a"}], {}, r"rows.jsonl:5: a row of texts, but the first"),
         (pairs(score=3), {}, r"'score' is 3; it must be a number from 0 to .*=1"),
         (pairs(), {"loss": "cosent"}, r"config.task.loss=cosent: .* has pairs; choose"),
+        (pairs(), {"max_score": 5.0}, r"max_score=5: the pairs of .* have no 'score'"),
         (pairs(), {"dimensions": (99,)}, r"each must be from 1 to .*hidden_size=16"),
     ],
 )

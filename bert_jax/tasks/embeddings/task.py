@@ -95,6 +95,12 @@ class Embeddings(Finetuning):
                 f"config.task.loss={chosen}: {self.config.task.train_file} has {kind}; "
                 f"choose one of {', '.join(LOSSES[kind])}"
             )
+        if kind != "scores" and self.config.task.max_score != 1:
+            raise UserError(
+                f"config.task.max_score={self.config.task.max_score:g}: the {kind} of "
+                f"{self.config.task.train_file} have no {self.config.task.score!r}; "
+                "name their column, --config.task.score=, or leave max_score out"
+            )
         self.config.task.loss = chosen or LOSSES[kind][0]
 
     def parse_row(self, row: Row) -> Row:
