@@ -262,6 +262,11 @@ def _conflicts(config: ConfigDict) -> Iterator[tuple[object, str]]:
         "have windows; leave config.task.text_b and texts_per_row unset",
     )
     yield (
+        config.init_layers and not config.init_from,
+        f"init_layers={tuple(config.init_layers)}: are those of config.init_from, "
+        "which is empty; set that, or model.num_hidden_layers",
+    )
+    yield (
         task.get("group") and not task.dev_fraction,
         f"task.group={task.get('group')}: says which rows stay together in config.task."
         "dev_fraction=0.0; set that, or leave it out",

@@ -62,8 +62,7 @@ class BiLstm(nn.Module):
         def init(key: Key[Array, ""], shape: tuple[int, ...]) -> Array:
             return jax.random.uniform(key, shape, jnp.float32, -limit, limit)
 
-        axes = ("direction", *("lstm",) * len(shape))
-        boxed = nn.with_logical_partitioning(init, axes)
+        boxed = nn.with_logical_partitioning(init, (None,) * (1 + len(shape)))
         return jnp.asarray(self.param(name, boxed, (2, *shape)))
 
 

@@ -255,7 +255,11 @@ def soft_loss(
 
     With that factor its gradient is as large at every temperature (Hinton et al.).
     """
-    own, its = (jax.nn.log_softmax(x / temperature) for x in (ours, theirs))
+    # A low temperature would turn the lowest number, which padding has, into -inf.
+    own, its = (
+        jax.nn.log_softmax(jnp.maximum(x / temperature, jnp.finfo(x.dtype).min))
+        for x in (ours, theirs)
+    )
     return temperature**2 * jnp.sum(jnp.exp(its) * (its - own), axis=-1)
 
 

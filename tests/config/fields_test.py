@@ -82,6 +82,7 @@ def test_task_s_wrong_value_is_named(task, override):
             ["masking.mask_fraction=0.8", "masking.random_fraction=0.3"],
             ["mask_fraction=0.8", "random_fraction=0.3", "more than 1"],
         ),
+        (["init_layers=(0,)"], ["config.init_layers=(0,)", "init_from"]),
         (["seed=2147483647", "train.seeds=2"], ["config.seed=2147483647", "seeds=2"]),
     ],
 )

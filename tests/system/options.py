@@ -223,7 +223,10 @@ OPTIONS = [
     Option({"task.dimensions": (4, 32)}, STEPS, tasks=_VECTORS),
     Option({"task.loss": "squared_error"}, STEPS, tasks=_VECTORS),
     Option({"task.temperature": 0.5}, STEPS, tasks=_VECTORS),
-    Option({"task.max_score": 2.0}, STEPS, tasks=_VECTORS),
+    # Dev may have scores where the training rows have none.
+    Option({"task.max_score": 2.0}, UNSEEN, tasks=_VECTORS),
+    Option({"task.dense": ("16:tanh",)}, STEPS, tasks=_VECTORS),
+    Option({"task.prompt": "the "}, STEPS, tasks=_VECTORS),
     Option({"task.lm_coef": 0.0}, STEPS, tasks=("text",)),
     Option({"task.both_orders": True}, STEPS, {"task.text_b": "text_b"}, ("text",)),
     Option({"model.classifier_pooling": "mean"}, STEPS, tasks=("text",)),

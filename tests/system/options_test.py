@@ -13,6 +13,8 @@ from tests.system import options
         ("text/mpnet", "task.texts_per_row=4", "works"),
         ("text/modernbert", "task.texts_per_row=4", "works"),
         ("text/gpt", "task.windows=4", "refused"),
+        # Positions of padding have the lowest number.
+        ("squad/bert", "task.teacher_temperature=0.7", "works"),
         ("text/albert", "init_layers=(0, 0)", "refused"),
         ("text/deberta_v3", "model.position_initializer=sinusoidal", "refused"),
         ("pretraining/modernbert", "corpus.shift_positions=True", "refused"),

@@ -39,6 +39,13 @@ def test_soft_loss_is_torchs_divergence(torch):
     )
     each = torch.nn.functional.kl_div(one, two, reduction="none", log_target=True)
     np.testing.assert_allclose(found, 4 * each.sum(-1).numpy(), rtol=1e-5)
+    # As padding has, at a temperature below 1.
+    padded = [jnp.pad(x, ((0, 0), (0, 2)), constant_values=jnp.finfo(x.dtype).min)
+              for x in (ours, theirs)]  # fmt: skip
+    found, expected = (
+        distillation.soft_loss(*each, 0.5) for each in (padded, (ours, theirs))
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_cosine_loss_is_torchs(torch):
