@@ -6,7 +6,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from bert_jax.data.rows import BatchSize
 from bert_jax.serving import server
@@ -19,7 +19,7 @@ SECONDS = 20.0  # that a client waits
 class Model(Answerer):
     """An answerer without a model: `compute` gets the rows of a batch."""
 
-    notices = Counter(cut=2)
+    notices: ClassVar = Counter(cut=2)
 
     def __init__(
         self, compute: Callable[[list[Any]], list[Any]], rows: int = 4, width: int = 0
