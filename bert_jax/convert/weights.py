@@ -10,10 +10,8 @@ import dataclasses
 import functools
 import itertools
 import math
-import os
 import pathlib
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,6 +25,7 @@ from bert_jax.config import fields
 from bert_jax.config.phases import phases_of
 from bert_jax.convert import (
     export,
+    google,
     layout,
     merge,
     peft,
@@ -35,7 +34,7 @@ from bert_jax.convert import (
 )
 from bert_jax.convert.layout import Layout, Weights
 from bert_jax.convert.sentence_transformers import TextVectors
-from bert_jax.convert.tensors import Entry, Tensors
+from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family, family_by_name
 from bert_jax.models import lora
@@ -49,19 +48,6 @@ CHECKPOINTS = "checkpoints"  # a folder in a work directory
 # A model has at most so many spare rows, such as those that make their number a
 # multiple: NVIDIA's BERT has 6, mDeBERTa-v3 898.
 _SPARE = 1024
-# The optimizer's variables in Google's checkpoints (optimization.py).
-_NOT_WEIGHTS = ("adam_m", "adam_v", "global_step")
-# Replacements, in order, that turn Google's names into those of `transformers`.
-_FROM_GOOGLE = (
-    (r"^cls/squad/output_", "qa_outputs/output_"),
-    (r"^cls/predictions/output_", "cls/predictions/"),
-    (r"^output_", "classifier/output_"),
-    (r"(_embeddings)$", r"\1/weight"),
-    (r"layer_(\d+)", r"layer/\1"),
-    (r"(kernel|gamma|output_weights)$", "weight"),
-    (r"(beta|output_bias)$", "bias"),
-    ("/", "."),
-)
 
 
 class Source:
@@ -356,40 +342,7 @@ class Google(HuggingFace):
                 + (", ".join(path.name for path in sorted(folder.glob("*.ckpt*"))))
             )
         prefix = indices[0].with_suffix("")
-        return Tensors(prefix, _variables(prefix))
-
-
-def _variables(prefix: pathlib.Path) -> Iterator[Entry]:
-    """Yields a checkpoint's weights as the tensors that PyTorch has for them."""
-    # Otherwise its C++ code prints about devices.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    try:
-        import tensorflow  # slow, and an extra
-    except ImportError as error:
-        raise UserError(
-            f"{prefix}: a TensorFlow checkpoint: pip install -e '.[google]'"
-        ) from error
-    for kind in ("GPU", "TPU"):
-        tensorflow.config.set_visible_devices([], kind)
-    reader = tensorflow.train.load_checkpoint(str(prefix))
-    shapes = reader.get_variable_to_shape_map()
-
-    def entry(variable: str, name: str, shape: tuple[int, ...]) -> Entry:
-        # [inputs, outputs], but `output_weights` are multiplied with transpose_b=True.
-        transposed = variable.endswith("/kernel")
-
-        def read() -> np.ndarray:
-            array = np.asarray(reader.get_tensor(variable))
-            return array.T if transposed else array
-
-        return Entry(name, shape[::-1] if transposed else shape, True, read)
-
-    for variable, shape in shapes.items():
-        if variable.rpartition("/")[2] not in _NOT_WEIGHTS:
-            name = variable
-            for pattern, replacement in _FROM_GOOGLE:
-                name = re.sub(pattern, replacement, name)
-            yield entry(variable, name, tuple(shape))
+        return Tensors(prefix, google.variables(prefix))
 
 
 class Run(Source):
