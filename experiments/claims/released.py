@@ -1,7 +1,8 @@
 """Fine-tuning of a released encoder here and by torch `transformers`' Trainer.
 
     python -m experiments.claims.released --weights=FOLDER --data=glue_data \
-        --results=DIR [--tasks=cola,mrpc,rte,stsb] [--seeds=0,1,2] [--rate=5e-5]
+        --results=DIR [--tasks=cola,mrpc,rte,stsb] [--seeds=0,1,2] [--rate=5e-5] \
+        [--epochs=1]
 
 Both sides have the same rows, lengths, rates, schedule, optimizer (AdamW), batch size
 and number of steps. Each run is a program of its own, whose processor time includes its
@@ -33,14 +34,13 @@ _BATCH, _LENGTH, _WARMUP = 32, 128, 0.1
 
 
 class Glue(NamedTuple):
-    """A task of GLUE: its folder, columns, labels, epochs and score."""
+    """A task of GLUE: its folder, columns, labels and score."""
 
     folder: str
     texts: tuple[int, ...]
     label: int
     names: tuple[str, ...]  # none for regression
     has_header: bool
-    epochs: int
     score: str
 
     def read(self, data: Path, split: str) -> list[tuple[list[str], float]]:
@@ -58,12 +58,10 @@ class Glue(NamedTuple):
 
 
 TASKS = {
-    "cola": Glue("CoLA", (3,), 1, ("0", "1"), False, 1, "matthews"),
-    "mrpc": Glue("MRPC", (3, 4), 0, ("0", "1"), True, 2, "f1"),
-    "rte": Glue(
-        "RTE", (1, 2), 3, ("entailment", "not_entailment"), True, 2, "accuracy"
-    ),
-    "stsb": Glue("STS-B", (7, 8), 9, (), True, 1, "spearman"),
+    "cola": Glue("CoLA", (3,), 1, ("0", "1"), False, "matthews"),
+    "mrpc": Glue("MRPC", (3, 4), 0, ("0", "1"), True, "f1"),
+    "rte": Glue("RTE", (1, 2), 3, ("entailment", "not_entailment"), True, "accuracy"),
+    "stsb": Glue("STS-B", (7, 8), 9, (), True, "spearman"),
 }
 
 
@@ -78,7 +76,7 @@ def run_ours(options: Any, task: str, seed: int) -> dict[str, float]:
         "optimizer.learning_rate": options.rate,
         "optimizer.warmup_fraction": _WARMUP,
         "train.batch_size": _BATCH,
-        "train.num_epochs": TASKS[task].epochs,
+        "train.num_epochs": options.epochs,
         "evaluate.splits": "('dev',)",
         "seed": seed,
     }
@@ -100,7 +98,8 @@ def run_theirs(options: Any, task: str, seed: int) -> dict[str, float]:
     """Does the same in a program of `transformers`."""
     command = [sys.executable, "-m", "experiments.claims.released"]
     command += [f"--weights={options.weights}", f"--data={options.data}"]
-    command += [f"--rate={options.rate}", f"--one={task}", f"--seeds={seed}"]
+    command += [f"--rate={options.rate}", f"--epochs={options.epochs}"]
+    command += [f"--one={task}", f"--seeds={seed}"]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     scores: dict[str, float] = json.loads(printed.stdout.splitlines()[-1])
     return scores
@@ -133,9 +132,9 @@ def train_with_torch(options: Any, task: str, seed: int) -> dict[str, float]:
             folder,
             per_device_train_batch_size=_BATCH,
             per_device_eval_batch_size=_BATCH,
-            num_train_epochs=glue.epochs,
+            num_train_epochs=options.epochs,
             learning_rate=options.rate,
-            warmup_steps=math.ceil(_WARMUP * glue.epochs * len(rows) / _BATCH),
+            warmup_steps=math.ceil(_WARMUP * options.epochs * len(rows) / _BATCH),
             weight_decay=0.01,
             seed=seed,
             save_strategy="no",
@@ -170,8 +169,8 @@ SIDES = {"bert_jax": run_ours, "transformers": run_theirs}
 
 def finished_runs(options: Any) -> Iterator[dict[str, Any]]:
     """Yields each run's result, of earlier commands too."""
-    for task in options.tasks.split(","):
-        for seed in map(int, options.seeds.split(",")):
+    for seed in map(int, options.seeds.split(",")):
+        for task in options.tasks.split(","):
             for side, run in SIDES.items():
                 path = Path(options.results, f"{task}-{seed}-{side}.json")
                 if not path.exists():
@@ -223,6 +222,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--rate", type=float, default=5e-5)
+    parser.add_argument("--epochs", type=float, default=1.0)
     parser.add_argument("--one", default="", help="run a task with transformers only")
     options = parser.parse_args(argv)
     if options.one:
