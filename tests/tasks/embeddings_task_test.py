@@ -216,6 +216,23 @@ def test_scores_and_predictions(make, tmp_path):
     assert json.loads(lines[1])["gold"] == 1.0
 
 
+def test_dev_is_scored_at_each_size(make):
+    rows = [
+        {**row, "score": score} for row, score in zip(pairs(), range(4), strict=True)
+    ]
+    task = make(rows, max_score=3.0, dimensions=(2, 5))
+    examples, rng = task.examples("dev"), np.random.default_rng(0)
+    answers = [rng.normal(size=(2, 8)) for _ in examples]
+    found = task.scores("dev", examples, answers)
+    task.config.task.dimensions = ()
+    for size, end in ((2, "_2"), (5, "_5"), (8, "")):
+        cut = task.scores("dev", examples, [each[:, :size] for each in answers])
+        assert {
+            name + end: value for name, value in cut.items()
+        }.items() <= found.items()
+    assert len(found) == 6
+
+
 def test_equal_texts_count_once_and_a_text_is_no_partner_of_itself(make):
     """Random pairs, by sentence-transformers' InformationRetrievalEvaluator 6.2.0."""
     rng = np.random.default_rng(5)
