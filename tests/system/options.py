@@ -325,8 +325,9 @@ def write_inputs(column: Column, folder: Path) -> Fields:
     for name, content in files.items():
         (folder / "in").mkdir(exist_ok=True)
         (folder / "in" / name).write_text(content)
-    family = f"common.set_family(config, {column.model!r})"
-    sets = family if extends.startswith("tiny:") and column.model != "bert" else "pass"
+    sets = "pass"
+    if extends.startswith("tiny:") and column.model != "bert":
+        sets = f"config.unlock()\n    common.set_family(config, {column.model!r})"
     (folder / "in" / "plain.py").write_text(
         f"from configs import common\n\nextends = {extends!r}\n\n"
         f"def get_config(config):\n    {sets}\n"
@@ -469,6 +470,8 @@ def fill(column: Column, only: str = "") -> Iterator[Cell]:
                 seen[key] = error
         return seen[key]
 
+    if not isinstance(alone := result({}, False), Result):
+        yield Cell(column, "without any option", "fails", repr(alone))
     for option in OPTIONS:
         name = " ".join(f"{k}={v}" for k, v in option.fields.items())
         if option.beside:
