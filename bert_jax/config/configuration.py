@@ -261,6 +261,12 @@ def _conflicts(config: ConfigDict) -> Iterator[tuple[object, str]]:
         f"task.windows={task.get('windows')}: only single texts in rows of their own "
         "have windows; leave config.task.text_b and texts_per_row unset",
     )
+    cut = task.get("truncation", "head")
+    yield (
+        cut != "head" and task.get("text_b"),
+        f"task.truncation={cut}: is for single texts, and config.task.text_b="
+        f"{task.get('text_b')} makes pairs; leave it head",
+    )
     yield (
         config.init_layers and not config.init_from,
         f"init_layers={tuple(config.init_layers)}: are those of config.init_from, "

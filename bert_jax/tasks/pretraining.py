@@ -86,6 +86,11 @@ class Pretraining(distillation.Taught):
                 else f"{wrong}causal=True is a left-to-right model; set "
                 "--config.task.objective=ltr"
             )
+        if config.masking.whole_word and kind.causal:
+            raise UserError(
+                "config.masking.whole_word=True: config.task.objective="
+                f"{config.task.objective} masks nothing; leave it False"
+            )
         self.objective = kind
         corpus, task = config.corpus, config.task
         self._scores_pairs = corpus.nsp and task.nsp_loss and kind.next_sentence

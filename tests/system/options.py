@@ -20,6 +20,7 @@ import collections
 import contextlib
 import json
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -90,6 +91,7 @@ PRETRAINING: Fields = {
     "phase2.fraction": 0.0,
     "masking.max_predictions_per_seq": 6,
     "task.word_initializer": "normal",
+    "task.nsp_loss": True,
 }
 OF_TASK: Mapping[str, Fields] = {
     "text": {},
@@ -223,8 +225,7 @@ OPTIONS = [
     Option({"task.dimensions": (4, 32)}, STEPS, tasks=_VECTORS),
     Option({"task.loss": "squared_error"}, STEPS, tasks=_VECTORS),
     Option({"task.temperature": 0.5}, STEPS, tasks=_VECTORS),
-    # Dev may have scores where the training rows have none.
-    Option({"task.max_score": 2.0}, UNSEEN, tasks=_VECTORS),
+    Option({"task.max_score": 2.0}, STEPS, {"task.loss": "squared_error"}, _VECTORS),
     Option({"task.dense": ("16:tanh",)}, STEPS, tasks=_VECTORS),
     Option({"task.prompt": "the "}, STEPS, tasks=_VECTORS),
     Option({"task.lm_coef": 0.0}, STEPS, tasks=("text",)),
@@ -287,8 +288,12 @@ def rows_of(task: str, rng: random.Random) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def write_inputs(column: Column, folder: Path) -> None:
-    """Writes `in/`: a vocabulary, the task's data, and a config without any option."""
+def write_inputs(column: Column, folder: Path) -> Fields:
+    """Writes `in/`: a vocabulary, the task's data, and a config without any option.
+
+    Returns:
+      Fields of the config.
+    """
     rng, task = random.Random(column.task), column.task
     files = {"tokenizer.json": tokenizer_of(column.model).to_str()}
     ends = {"squad": "json", "swag": "csv", "ner": "conll"}
@@ -296,7 +301,9 @@ def write_inputs(column: Column, folder: Path) -> None:
     extends = f"finetune/{task}:recipe=tiny,model={column.model}"
     if task == "pretraining":
         fields |= PRETRAINING
-        lines = (" ".join(rng.choices(TEXTS, k=rng.randint(3, 8))) for _ in range(300))
+        fields["task.objective"] = "ltr" if column.model == "gpt" else "mlm"
+        words = [*TEXTS, *NAMES]
+        lines = (" ".join(rng.choices(words, k=rng.randint(3, 8))) for _ in range(300))
         text = "".join(f"{x}\n{'' if n % 5 else chr(10)}" for n, x in enumerate(lines))
         files["corpus.txt"] = text
         own = Path(configuration.__file__).parents[2] / "configs" / f"{column.model}.py"
@@ -320,13 +327,15 @@ def write_inputs(column: Column, folder: Path) -> None:
     for name, content in files.items():
         (folder / "in").mkdir(exist_ok=True)
         (folder / "in" / name).write_text(content)
-    family = f"common.set_family(config, {column.model!r})"
-    sets = family if extends.startswith("tiny:") and column.model != "bert" else "pass"
+    sets = "pass"
+    if extends.startswith("tiny:") and column.model != "bert":
+        sets = f"config.unlock()\n    common.set_family(config, {column.model!r})"
     (folder / "in" / "plain.py").write_text(
         f"from configs import common\n\nextends = {extends!r}\n\n"
         f"def get_config(config):\n    {sets}\n"
         f"    config.update_from_flattened_dict({fields!r})\n    return config\n"
     )
+    return fields
 
 
 def sentences(rng: random.Random) -> str:
@@ -449,7 +458,7 @@ def difference(option: Option, plain: Result, found: Result) -> str:
 
 def fill(column: Column, only: str = "") -> Iterator[Cell]:
     """Yields the cells of a column. Writes into the working directory."""
-    write_inputs(column, Path())
+    fields = write_inputs(column, Path())
     seen: dict[str, Result | Exception] = {}
 
     def result(fields: Fields, answered: bool) -> Result | Exception:
@@ -463,12 +472,18 @@ def fill(column: Column, only: str = "") -> Iterator[Cell]:
                 seen[key] = error
         return seen[key]
 
+    if not isinstance(alone := result({}, False), Result):
+        yield Cell(column, "without any option", "fails", repr(alone))
     for option in OPTIONS:
         name = " ".join(f"{k}={v}" for k, v in option.fields.items())
         if option.beside:
             name += f" (with {' '.join(f'{k}={v}' for k, v in option.beside.items())})"
         of_any = option.tasks is EVERY and column in COLUMNS[-len(MODELS) + 1 :]
         if column.task not in option.tasks or of_any or not name.startswith(only):
+            continue
+        # A GPT masks nothing, whatever the fractions are.
+        ignored = column.model == "gpt" and re.match("masking.*(fraction|prob)", name)
+        if option.fields.items() <= fields.items() or ignored:
             continue
         answered = any(x.startswith("task.") for x in option.fields)
         answered &= column.task != "pretraining"
