@@ -11,11 +11,13 @@ from ml_collections import ConfigDict
 
 from bert_jax import family, main
 from bert_jax.config import command_line, configuration
-from bert_jax.convert import weights
+from bert_jax.convert import sentence_transformers, weights
 from bert_jax.data import tables
 from bert_jax.errors import Interrupted, UserError
 from bert_jax.pretrained import Bert, load
 from bert_jax.runtime import storage
+
+_OVERRIDES = "overrides"  # of a config that `make_config` has made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +56,11 @@ def make_config(
     argument_text = ",".join(f"{key}={value}" for key, value in arguments.items())
     overrides = [f"--config.{field}={value}" for field, value in fields.items()]
     join = "," if ":" in name else ":"
-    return configuration.load_config(
+    config = configuration.load_config(
         f"{name}{join}{argument_text}" if argument_text else name, overrides
     )
+    object.__setattr__(config, _OVERRIDES, overrides)  # for `fit`
+    return config
 
 
 def fit(
@@ -91,7 +95,17 @@ def fit(
         [f"--workdir={storage.absolute_path(storage.storage_path(workdir))}"]
     )
     main.set_up_logging()
+    overrides = getattr(config, _OVERRIDES, ())
     config = config.copy_and_resolve_references()
+    # Weights would decide these, even if the value set is the default.
+    own = {f"task.{name}" for name in sentence_transformers.FIELDS}
+    line = line._replace(
+        overrides=[
+            text
+            for text in overrides
+            if configuration.field_of(text) in own and _holds(config, text)
+        ]
+    )
     for split, rows in (("train", train), ("dev", dev)):
         if rows is not None:
             folder = Path(line.workdir, "rows")
@@ -109,6 +123,13 @@ def fit(
     has_model = bool(family.family_of(config).model_type)
     model = load(line.workdir) if has_model else None
     return Trained(line.workdir, step, scores, model)
+
+
+def _holds(config: ConfigDict, override: str) -> bool:
+    """Returns whether a field has the value of an override."""
+    copy = config.copy_and_resolve_references()
+    _, before, now = configuration.apply_override(copy, override)
+    return bool(before == now)
 
 
 def _save_rows(folder: Path, split: str, rows: Any) -> str:

@@ -251,7 +251,7 @@ class Bert:
           TypeError, ValueError: A row is wrong. Names its number.
         """
         if hasattr(rows, "to_frame"):
-            rows = rows.to_frame("text")
+            rows = rows.to_frame(name="text")
         is_frame = hasattr(rows, "columns")
         given = rows if is_frame or isinstance(rows, str | Mapping) else [*rows]
         plain = tables.python_rows(given)
@@ -261,13 +261,13 @@ class Bert:
             _tell(self._predicting)
         if is_frame:
             return row_files.answered_frame(given, answers) if answers else given
-        pairs = zip(given, answers, strict=True)
-        return [
-            row_files.answered_row(
-                dict(row) if isinstance(row, Mapping) else {"text": row}, answer
-            )
-            for row, answer in pairs
+        # Objects are as they were, texts as they were read.
+        objects = [
+            dict(row) if isinstance(row, Mapping) else read
+            for row, read in zip(given, plain, strict=True)
         ]
+        pairs = zip(objects, answers, strict=True)
+        return [row_files.answered_row(row, answer) for row, answer in pairs]
 
     def fill_mask(self, text: str) -> list[list[dict[str, Any]]]:
         """Returns the guesses for each [MASK] of a text, like `masks` of `predict`.

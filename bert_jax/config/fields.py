@@ -70,6 +70,11 @@ def _vector_layer(value: tuple) -> str | None:
     return f"has {wrong[0]!r}: must be SIZE:ACTIVATION, as 512:tanh" if wrong else None
 
 
+def _prompts(value: tuple) -> str | None:
+    wrong = [prompt for prompt in value if not re.match(r"[\w-]+=", str(prompt))]
+    return f"has {wrong[0]!r}: must be NAME=TEXT" if wrong else None
+
+
 def _language(value: str) -> str | None:
     is_code = re.fullmatch("[a-z]{2,3}(-[a-z]{2,10})*", value)
     return None if is_code else "must be a language code, such as en or de (ISO 639)"
@@ -484,7 +489,7 @@ TASK: dict[str, Field] = {
     # The vector of a text, from the last layer: mean_all (of all its tokens), mean
     # (without [CLS] and [SEP]), cls or max. Several, joined by +, are concatenated. If
     # init_from is a folder of sentence-transformers, its modules decide this, the next
-    # three fields and max_seq_length, unless they have another value than the default.
+    # four fields and max_seq_length, unless they have another value than the default.
     "task.pooling": Field("mean_all", _pooling, weights="default"),
     # Linear layers after the pooling, each SIZE:ACTIVATION (identity, tanh, relu or
     # gelu): ("512:tanh",). Empty means none.
@@ -492,6 +497,8 @@ TASK: dict[str, Field] = {
     "task.normalized": Field(True, weights="default"),  # vectors have length 1
     # Put before each text, such as "query: "
     "task.prompt": Field("", weights="default"),
+    # Other prompts that `sentences` may put there, each NAME=TEXT: ("query=query: ",)
+    "task.prompts": Field((), _prompts, weights="default"),
     # Sizes to which vectors may be cut later (Matryoshka), such as (64, 128, 768). The
     # loss is the sum over them. Empty means only the whole vector.
     "task.dimensions": Field((), SIZE, items=int),
@@ -522,7 +529,7 @@ TASKS = {
     "swag": _FILES,
     "embeddings": f"{_ROWS} train_file dev_file test_file retrieval_file format text "
     "text_b negative score max_score loss temperature margin pooling dense normalized "
-    "prompt dimensions",
+    "prompt prompts dimensions",
 }
 # Fields that the user's own config files have added to `task`.
 OWN: dict[str, Field] = {}

@@ -60,6 +60,13 @@ class Weights:
         heads = tuple(k for k in self.params if k not in ("bert", "bilstm", "dense"))
         return (*FAMILIES[self.config.architecture].bare_heads, *heads)
 
+    @property
+    def kind(self) -> str | None:
+        """The `task.kind` of a text classifier, if it is known."""
+        kinds = {problem: kind for kind, problem in PROBLEM_TYPES.items()}
+        one = "regression" if len(self.labels) == 1 else None
+        return kinds.get(self.problem_type or "", one)
+
     def without(self, parts: Collection[str], why: str) -> "Weights":
         """Leaves out parts, and records them in `left_over`."""
         kept = {name: x for name, x in self.params.items() if name not in parts}
@@ -73,6 +80,8 @@ class Weights:
         Logs that outputs without names are taken for them.
         """
         number = len(labels)
+        if number == 1 and self.kind == "regression":  # whatever its name
+            return dataclasses.replace(self, labels=tuple(labels))
         if number > 1 and self.labels == default_labels(number) != tuple(labels):
             said = "%s: its outputs have no names, and are taken for %s, in this order"
             log.info(said, path, ", ".join(labels)[:200])

@@ -21,6 +21,7 @@ from bert_jax.runtime import hub, untrusted
 from bert_jax.runtime.storage import Path
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_PICKLE = "adapter_model.bin"  # of older versions
 _PREFIX = "base_model.model."
 _A, _B = ".lora_A.weight", ".lora_B.weight"
 # Fields of adapter_config.json that may have any value: they describe how an adapter
@@ -133,7 +134,9 @@ class Adapter:
                 )
 
     def _tensors(self) -> Tensors:
-        return Tensors.of_file(self._folder / WEIGHTS, _PREFIX)
+        is_older = not (self._folder / WEIGHTS).exists()
+        name = _PICKLE if is_older and (self._folder / _PICKLE).exists() else WEIGHTS
+        return Tensors.of_file(self._folder / name, _PREFIX)
 
 
 def _named(tensors: Tensors, name: str, layout: Layout) -> str:

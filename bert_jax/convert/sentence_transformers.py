@@ -4,6 +4,7 @@ Its modules.json names the steps after the encoder: pooling, then perhaps linear
 and a normalization.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,9 @@ from bert_jax.runtime import untrusted
 MODULES = "modules.json"
 DENSE = "dense"  # name of the linear layers among the parameters
 # Fields of `config.task` that a folder's modules decide.
-FIELDS = ("pooling", "dense", "normalized", "max_seq_length", "prompt")
+FIELDS = ("pooling", "dense", "normalized", "max_seq_length", "prompt", "prompts")
+# Prompts that every model has, empty unless it says otherwise.
+_EMPTY_PROMPTS = ("query", "document")
 _OWN = "config_sentence_transformers.json"
 # Their pooling modes and ours. Their mean includes all tokens.
 _POOLINGS = {"cls": "cls", "max": "max", "mean": "mean_all"}
@@ -45,13 +48,16 @@ class TextVectors(NamedTuple):
     normalized: bool
     max_seq_length: int
     prompt: str = ""  # before each text
-    prompts: Mapping[str, str] = {}  # others, by name
+    prompts: tuple[str, ...] = ()  # each NAME=TEXT
     pools_prompt: bool = True
+    similarity: str = "cosine"
     dimensions: tuple[int, ...] = ()  # sizes to which the vectors may be cut
 
     def task_fields(self) -> dict[str, Any]:
         """Returns the values of these fields of a config, by `task.NAME`."""
-        return {f"task.{name}": getattr(self, name) for name in FIELDS}
+        found = {f"task.{name}": getattr(self, name) for name in FIELDS}
+        # A run pools its prompts.
+        return found if self.pools_prompt else found | {"task.prompts": ()}
 
     def before_text(self, prompt: str | None) -> str:
         """Returns the text of a prompt.
@@ -60,15 +66,28 @@ class TextVectors(NamedTuple):
           prompt: The text, or the name of one. None means the default.
 
         Raises:
-          UserError: The pooling leaves it out, which is not supported.
+          UserError: There is no prompt of that name. Or the pooling leaves prompts out,
+            which is not supported.
         """
-        text = self.prompt if prompt is None else self.prompts.get(prompt, prompt)
+        named = dict.fromkeys(_EMPTY_PROMPTS, "") | self.prompt_texts()
+        text = self.prompt if prompt is None else named.get(prompt, prompt)
+        if prompt not in named and re.fullmatch(r"[\w-]+", prompt or ""):
+            raise UserError(
+                f"prompt={prompt!r}: the model has no prompt of that name, but "
+                f"{', '.join(named)}; a text ends in a space or a colon"
+            )
         if text and not self.pools_prompt:
             raise UserError(
                 f"prompt={prompt!r}: the model's pooling leaves prompts out, which is "
                 "not supported"
             )
         return text
+
+    def prompt_texts(self) -> dict[str, str]:
+        """Returns the text of each prompt by name."""
+        return {
+            name: text for name, _, text in (x.partition("=") for x in self.prompts)
+        }
 
 
 def of_task(task: Mapping[str, Any]) -> TextVectors:
@@ -83,6 +102,7 @@ def of_task(task: Mapping[str, Any]) -> TextVectors:
         normalized=task["normalized"],
         max_seq_length=task["max_seq_length"],
         prompt=task["prompt"],
+        prompts=tuple(task["prompts"]),
         dimensions=tuple(task["dimensions"]),
     )
 
@@ -126,8 +146,10 @@ def read_modules(encoder: Path, positions: int) -> TextVectors | None:
         raise _unsupported(folder, "leaves its prompt out of the pooling")
     layers = tuple(_layer(folder / path) for _, path in dense)
     length = _max_seq_length(encoder, positions)
+    named = tuple(f"{name}={text}" for name, text in prompts.items() if text)
+    similarity = own.get("similarity_fn_name") or "cosine"
     return TextVectors(
-        pooling, layers, normalized, length, prompt, prompts, pools_prompt
+        pooling, layers, normalized, length, prompt, named, pools_prompt, similarity
     )
 
 
@@ -197,9 +219,10 @@ def module_files(
             "linear.weight": np.ascontiguousarray(np.asarray(own["kernel"]).T),
             "linear.bias": np.asarray(own["bias"]),
         }
-    default = {"default": vectors.prompt} if vectors.prompt else {}
-    prompts = {**vectors.prompts, **default}
-    named = [name for name, text in prompts.items() if text == vectors.prompt != ""]
+    prompts = dict.fromkeys(_EMPTY_PROMPTS, "") | vectors.prompt_texts()
+    if vectors.prompt and vectors.prompt not in prompts.values():
+        prompts["default"] = vectors.prompt
+    default = [name for name, text in prompts.items() if text == vectors.prompt != ""]
     return files | {
         MODULES: modules,
         "1_Pooling/config.json": {
@@ -212,9 +235,9 @@ def module_files(
             "do_lower_case": False,
         },
         _OWN: {
-            "similarity_fn_name": "cosine",
+            "similarity_fn_name": vectors.similarity,
             "prompts": prompts,
-            "default_prompt_name": next(iter(named), None),
+            "default_prompt_name": next(iter(default), None),
         },
     }
 

@@ -89,10 +89,10 @@ class Tensors:
 
     @classmethod
     def of_file(cls, path: Path, prefix: str) -> "Tensors":
-        """Opens a file of safetensors, and takes a prefix off its names."""
+        """Opens a file, and takes a prefix off its names."""
         entries = (
             entry._replace(name=entry.name.removeprefix(prefix))
-            for entry in _safetensors(path)
+            for entry in _READERS[path.suffix](path)
         )
         return cls(path, entries)
 

@@ -55,12 +55,14 @@ class Source:
 
     Attributes:
       folder: Folder of the files.
+      tokenizer_folder: Folder of the tokenizer.
       family: Family of the model.
       step: Step of the checkpoint to read. None means the newest.
     """
 
     def __init__(self, folder: Path, family: Family, step: int | None = None):
         self.folder, self.family, self.step = folder, family, step
+        self.tokenizer_folder = folder
 
     def config(self) -> BertConfig:
         """Returns the model's sizes. Raises UserError if they are not supported."""
@@ -133,14 +135,15 @@ class Source:
         Args:
           config: Config of the model. Raises UserError if the two do not match.
         """
-        tokenizer = tokenization.of_folder(self.folder)
+        folder = self.tokenizer_folder
+        tokenizer = tokenization.of_folder(folder)
         if tokenizer is not None and config is not None:
             pieces, rows = tokenizer.get_vocab_size(), config.vocab_size
             padded = 0 < rows - pieces <= _SPARE
-            certain = padded and tokenization.lacks_none(self.folder, tokenizer)
+            certain = padded and tokenization.lacks_none(folder, tokenizer)
             if pieces != rows and not certain:
                 raise UserError(
-                    f"{self.folder}: its vocabulary has {pieces} pieces, but the "
+                    f"{folder}: its vocabulary has {pieces} pieces, but the "
                     f"model's vocab_size is {rows}; take the model's own, and add a "
                     "line [unused...] for each piece that vocab.txt lacks at its end"
                 )
@@ -211,6 +214,7 @@ class HuggingFace(Source):
             )
         super().__init__(folder, known[kind])
         self._layout: Layout = self.family.layout
+        self._modules_folder = self._path.parent
 
     def config(self) -> BertConfig:
         return self._layout.config(self._fields, self._path)
@@ -256,10 +260,10 @@ class HuggingFace(Source):
 
     def text_vectors(self) -> TextVectors | None:
         positions = self.config().max_position_embeddings
-        return sentence_transformers.read_modules(self._path.parent, positions)
+        return sentence_transformers.read_modules(self._modules_folder, positions)
 
     def dense(self) -> dict[str, Any]:
-        return sentence_transformers.read_dense(self._path.parent)
+        return sentence_transformers.read_dense(self._modules_folder)
 
     def read(self, name: str = "") -> Weights:
         saved, fields, labels = self._saved, self._fields, self.labels()
@@ -297,7 +301,11 @@ class Peft(HuggingFace):
     def __init__(self, folder: Path):
         """Reads both configs. Raises UserError if one of them is not supported."""
         self._adapter = peft.Adapter(folder)
-        base = find_source(self._adapter.base)
+        try:
+            base = find_source(self._adapter.base)
+        except UserError as error:
+            where = f"{folder / peft.CONFIG}: its base_model_name_or_path"
+            raise UserError(f"{where}: {error}") from error
         if type(base) is not HuggingFace:
             raise UserError(
                 f"{folder / peft.CONFIG}: its base_model_name_or_path, {base.folder}, "
@@ -305,6 +313,11 @@ class Peft(HuggingFace):
             )
         super().__init__(base.folder)
         self._adapter.complete(self._fields, self._layout)
+        # Its own files come first, as in `transformers` and sentence-transformers.
+        if tokenization.has_vocabulary(folder):
+            self.tokenizer_folder = folder
+        if (folder / sentence_transformers.MODULES).exists():
+            self._modules_folder = pathlib.Path(folder)
 
     def _tensors(self) -> Tensors:
         tensors = super()._tensors()
@@ -528,8 +541,10 @@ def _calibrated(weights: Weights, temperature: float) -> Weights:
     head = dict(weights.params["sequence_classification"])
     for name in {"kernel", "bias"} & head.keys():
         head[name] = np.asarray(head[name] / temperature, np.float32)
-    params = {**weights.params, "sequence_classification": head}
-    return dataclasses.replace(weights, params=params)
+    own = {"sequence_classification": head}
+    learned = weights.learned and {**weights.learned, **own}
+    params = {**weights.params, **own}
+    return dataclasses.replace(weights, params=params, learned=learned)
 
 
 def find_source(path: str | Path) -> Source:

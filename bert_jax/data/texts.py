@@ -284,6 +284,8 @@ def _split(field: str, separator: str, where: str) -> list[Any]:
     """Returns the labels in a field of CSV: a list as Python, NumPy or a database shows
     it, or labels between separators."""
     ends = field[:1] + field[-1:]
+    if re.match(r"(tensor|array)\(", field) or re.search(r"[\[\s]\.\.\.[\s\]]", field):
+        raise UserError(f"{where}: the labels are {field:.60}; write a list of names")
     if ends not in ("[]", "()", "{}"):
         return field.split(separator)
     if _NUMPY.search(field):  # to Python, 'a' 'b' is 'ab'
@@ -299,8 +301,9 @@ def _split(field: str, separator: str, where: str) -> list[Any]:
         return field.split(separator)
     if inner[:1] in ("'", '"'):
         raise UserError(f"{where}: the labels are {field:.60}; write a list of names")
-    numbers = re.fullmatch(r"[\d.\s]*", inner)
-    return inner.split(None if numbers else separator)
+    numbers = re.fullmatch(r"(True|False|[\d.\s])*", inner)
+    bits = {"True": True, "False": False}
+    return [bits.get(x, x) for x in inner.split(None if numbers else separator)]
 
 
 def number_label(value: Any, where: str) -> float:

@@ -153,6 +153,11 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     return tokenizer
 
 
+def has_vocabulary(folder: Path) -> bool:
+    """Returns whether a folder has a tokenizer. Raises as `of_folder`."""
+    return _beside(folder) is not None
+
+
 def lacks_none(folder: Path, tokenizer: Tokenizer) -> bool:
     """Returns whether the ids of a folder's tokens are certain: in a vocab.txt they are
     the numbers of its lines, and one may be missing."""

@@ -56,8 +56,8 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     else:
         named = resolved.copy_and_resolve_references()
         if config.init_from:
-            # The encoder's folder: of an adapter its base's, or one inside.
-            named.init_from = str(weights.find_source(config.init_from).folder)
+            source = weights.find_source(config.init_from)
+            named.init_from = str(source.tokenizer_folder)
         tokenizer = tokenization.of_config(named)
     if tokenizer is not None and not config.tokenizer.vocab_file:
         rules = tokenization.normalizer_settings(tokenizer)

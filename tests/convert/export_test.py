@@ -57,7 +57,15 @@ def test_classifier_is_divided_by_its_temperature(make_folder, tmp_path, monkeyp
         make_folder("BertForSequenceClassification-three_heads")
     )
     facts = {"task": {"temperature": 2.5}, "step": 3}
-    found = dataclasses.replace(source.read(), provenance=facts)
+    found = source.read()
+    learned = {"sequence_classification": found.params["sequence_classification"]}
+    found = dataclasses.replace(found, provenance=facts, learned=learned)
+    calibrated = weights._calibrated(found, 2.5)
+    assert equal(
+        calibrated.learned["sequence_classification"],
+        calibrated.params["sequence_classification"],
+    )
+    found = dataclasses.replace(found, learned={})
     monkeypatch.setattr(source, "read", lambda name: found)
     source.export(tmp_path / "out")
     back = weights.read_weights(tmp_path / "out")

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import shutil
+from unittest import mock
 
 import jax
 import numpy as np
@@ -10,7 +12,7 @@ from micro import bert_config, initial_params
 from safetensors.numpy import save_file
 
 import bert_jax
-from bert_jax import tokenization
+from bert_jax import main, tokenization
 from bert_jax.convert import export, weights
 from bert_jax.convert.layout import Weights
 from bert_jax.convert.sentence_transformers import TextVectors
@@ -188,23 +190,55 @@ def test_texts_are_lowercased_and_prompted_where_the_folder_says(make):
     )
     expected = [hidden("the dog: " + text.lower()).mean(0) for text in TEXTS]
     assert_close_everywhere(folder, expected)
-    for prompt, text in (("query", "the dog: "), ("home ", "home "), ("", "")):
+    for prompt, text in (
+        *(("query", "the dog: "), ("home ", "home "), ("", ""), ("document", "")),
+    ):
         found = bert_jax.load(folder).sentences(TEXTS, prompt=prompt)
         assert_close(found, [hidden(text + x.lower()).mean(0) for x in TEXTS])
 
+    with pytest.raises(UserError, match="no prompt of that name, but query, document"):
+        bert_jax.load(folder).sentences(TEXTS, prompt="qury")
 
-def test_training_takes_the_modules_of_the_folder(make):
+
+def test_training_takes_the_modules_of_the_folder(make, monkeypatch):
     folder, _ = make([("Pooling", {"pooling_mode": "cls"})], family="Bert")
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
     for fields, expected in (
         ({}, ("cls", False, 9)),
         ({"task.pooling": "max", "task.max_seq_length": 7}, ("max", False, 7)),
+        ({"task.pooling": "mean_all", "task.normalized": True}, ("mean_all", True, 9)),
     ):
+        run_mode = mock.Mock(side_effect=ZeroDivisionError)
+        monkeypatch.setattr(main, "run_mode", run_mode)
         fields = {"init_from": str(folder), **fields}
-        given = bert_jax.make_config("finetune/embeddings", fields)
+        with pytest.raises(ZeroDivisionError):
+            bert_jax.fit(
+                bert_jax.make_config("finetune/embeddings", fields), folder / "none"
+            )
+        line, given = run_mode.call_args.args
         none = folder.parent / "none"
-        task = run_config.config_of(none, given, [], is_inference=False).task
+        task = run_config.config_of(
+            none, given, line.overrides, is_inference=False
+        ).task
         assert (task.pooling, task.normalized, task.max_seq_length) == expected
+
+
+def test_adapter_has_modules_of_its_own(make):
+    folder, hidden = make(MEAN)
+    adapter = folder.parent / "adapter"
+    kept_out = shutil.ignore_patterns("config.json", "model.safetensors")
+    shutil.copytree(folder, adapter, ignore=kept_out)
+    (adapter / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
+    module = "base_model.model.encoder.layer.0.attention.self.query"
+    ranks = {"A": np.ones((1, HIDDEN)), "B": np.zeros((HIDDEN, 1))}
+    save_file(
+        {f"{module}.lora_{x}.weight": y.astype(np.float32) for x, y in ranks.items()},
+        adapter / "adapter_model.safetensors",
+    )
+    fields = {"peft_type": "LORA", "base_model_name_or_path": str(folder)}
+    (adapter / "adapter_config.json").write_text(json.dumps(fields))
+    found = bert_jax.load(adapter).sentences(TEXTS)
+    assert_close(found, [hidden(text)[0] for text in TEXTS])
 
 
 def test_encoder_of_older_versions_is_in_a_folder_inside(make):

@@ -77,6 +77,7 @@ def test_single_texts_and_pairs(tmp_path):
             [("a", "b c"), ("b", "c d"), ("a", "b"), ("a",), ("a",), (), ("(a)",)],
         ),
         ("multilabel", ["[1 0 1]", "[0. 0. 0.]"], [("0", "2"), ()]),
+        ("multilabel", ["[ True False  True]"], [("0", "2")]),
     ],
 )
 def test_labels_of_each_kind(tmp_path, kind, values, expected):
@@ -91,6 +92,8 @@ def test_labels_of_each_kind(tmp_path, kind, values, expected):
         ("regression", "nan", "finite number"),
         ("multilabel", ["a", None], "the label is None"),
         ("multilabel", '["a", null]', """the labels are ["a", null]; write a list"""),
+        ("multilabel", "tensor([1, 0])", "the labels are tensor([1, 0]); write a list"),
+        ("multilabel", "[0 1 ... 0 1]", "the labels are [0 1 ... 0 1]; write a list"),
     ],
 )
 def test_labels_that_are_none(tmp_path, kind, value, words):

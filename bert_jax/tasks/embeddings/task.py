@@ -52,6 +52,7 @@ class Embeddings(Finetuning):
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
         self._kinds: dict[str, str] = {}
+        self._loss = config.task.loss
         self._row_texts = 2
         self._judged: tuple[int, list[dict[int, float]]] = (0, [])
         task = config.task
@@ -109,7 +110,7 @@ class Embeddings(Finetuning):
                 f"config.task.loss={chosen}: takes one negative, and a row has "
                 f"{self._row_texts - 2}; info_nce takes all"
             )
-        self.config.task.loss = chosen or LOSSES[kind][0]
+        self._loss = chosen or LOSSES[kind][0]
 
     def parse_row(self, row: Row) -> Row:
         """Takes `text`, and perhaps `text_b`, or the data's columns."""
@@ -177,7 +178,7 @@ class Embeddings(Finetuning):
         found = []
         for size in task.dimensions or (whole.shape[-1],):
             cut = whole[..., :size]
-            match task.loss:
+            match self._loss:
                 case "info_nce":
                     loss = losses.info_nce(
                         cut, weights, task.temperature, batch["input_ids"]
