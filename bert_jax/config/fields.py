@@ -374,7 +374,8 @@ TASK: dict[str, Field] = {
     "task.teacher": _data(),
     # The weight of the teacher's outputs in the loss. The labels have the rest.
     "task.teacher_share": Field(0.5, SHARE),
-    # Divides both models' logits before they are compared (Hinton et al. 2015).
+    # Divides both models' logits before they are compared (Hinton et al. 2015). Numbers
+    # (kind=regression) are compared as they are.
     "task.teacher_temperature": Field(2.0, "(0, inf)"),
     # Weight of 1 - the cosine of the last layers' vectors (Sanh et al. 2019). 0 means
     # that they are not compared.

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.config import fields
 from bert_jax.convert import layout
 from bert_jax.data import texts, truncation
 from bert_jax.data.rows import Feature
@@ -47,10 +48,12 @@ SCORES: dict[str, dict[str, Callable[..., float]]] = {
     },
     "regression": {"spearman": scores.spearman, "pearson": scores.pearson},
 }
-# Fields, or a value of theirs, that are not for every kind, and the kinds.
+# Fields that are not for every kind, with a value of theirs, or None for all but the
+# default, and the kinds.
 _LIMITED = (
     ("class_weights", "balanced", ("classification",)),
     ("label_smoothing", None, ("classification",)),
+    ("teacher_temperature", None, ("classification", "multilabel")),
     ("label_names", None, ("classification", "multilabel")),
     ("calibration", "temperature", ("classification", "multilabel")),
     ("calibration", "thresholds", ("multilabel",)),
@@ -84,8 +87,9 @@ class Text(Finetuning):
         self._loaded: dict[str, Sequence[Row]] = {}
         self._calibration = config.task.get("calibration", "none")
         for name, limited, kinds in _LIMITED:
-            value = config.task.get(name)
-            is_set = value if limited is None else value == limited
+            default = fields.TASK[f"task.{name}"].default
+            value = config.task.get(name, default)
+            is_set = value != default if limited is None else value == limited
             if is_set and self.kind not in kinds:
                 raise UserError(
                     f"config.task.{name}={value}: is for config.task.kind="

@@ -88,6 +88,8 @@ PRETRAINING: Fields = {
     "corpus.dev_fraction": 0.2,
     "corpus.nsp": False,
     "corpus.packing": False,
+    "corpus.full_sentences": False,
+    "corpus.short_seq_prob": 0.1,
     "phase2.fraction": 0.0,
     "masking.max_predictions_per_seq": 6,
     "task.word_initializer": "normal",

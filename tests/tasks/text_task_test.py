@@ -377,6 +377,7 @@ def test_thresholds_decide_the_labels(config, tmp_path):
         ("regression", {"calibration": "temperature"}),
         ("classification", {"calibration": "thresholds"}),
         ("multilabel", {"label_smoothing": 0.1}),
+        ("regression", {"teacher_temperature": 1.0}),
     ],
 )
 def test_text_refuses_what_its_kind_lacks(config, kind, fields):
