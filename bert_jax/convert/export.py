@@ -1,5 +1,6 @@
 """Writes a Hugging Face model folder, which AutoModel... and AutoTokenizer open."""
 
+import dataclasses
 import json
 import logging
 import shutil
@@ -114,6 +115,17 @@ def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None
     else:
         return
     raise UserError(f"{why}, so it cannot be exported; ask it with --mode=predict")
+
+
+def divide_logits(weights: Weights, temperature: float) -> Weights:
+    """Divides the last layer of a text classifier by the temperature of its logits."""
+    head = dict(weights.params["sequence_classification"])
+    for name in {"kernel", "bias"} & head.keys():
+        head[name] = np.asarray(head[name] / temperature, np.float32)
+    own = {"sequence_classification": head}
+    learned = weights.learned and {**weights.learned, **own}
+    params = {**weights.params, **own}
+    return dataclasses.replace(weights, params=params, learned=learned)
 
 
 def require_empty(folder: Path) -> None:

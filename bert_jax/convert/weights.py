@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -28,6 +27,7 @@ from bert_jax.convert import (
     google,
     layout,
     merge,
+    parameters,
     peft,
     sentence_transformers,
     tensors,
@@ -184,7 +184,7 @@ class Source:
         if "crf" in weights.params:  # which `transformers` does not have
             provenance["config"]["task"]["crf"] = False
         if temperature := provenance.get("task", {}).pop("temperature", None):
-            weights = _calibrated(weights, temperature)  # whose logits are divided
+            weights = export.divide_logits(weights, temperature)
         if (vectors := self.text_vectors()) is not None:
             params = {sentence_transformers.DENSE: self.dense(), **weights.params}
             weights = dataclasses.replace(weights, params=params, vectors=vectors)
@@ -378,14 +378,14 @@ class Run(Source):
         config, params, step = read_checkpoint(self.folder, name, self.step)
         learned: dict[str, Any] = {}
         if config.model.lora_rank:
-            adapters = unstacked(params[lora.NAME])
-            learned = {**unstacked(params), lora.NAME: adapters}
+            adapters = parameters.unstacked(params[lora.NAME])
+            learned = {**parameters.unstacked(params), lora.NAME: adapters}
             params = with_base(self.folder, config, learned)
         vocabulary = tokenization.load(self.folder / "tokenizer.json")
         model = BertConfig.create(config.model, vocabulary.get_vocab_size())
         if model.causal:  # no next sentence head was trained
             params.pop("next_sentence", None)
-        params = unstacked(jax.device_get(params))
+        params = parameters.unstacked(jax.device_get(params))
         models = self.family.models(model, params)
         # Our kernels compute the same as each other. A custom attention does not.
         ours = model.attention in ("einsum", *KERNELS)
@@ -521,30 +521,6 @@ def with_base(
     workdir.check_data(folder, {"base": workdir.digest(base)})
     flat = flatten_dict(base) | flatten_dict(learned)
     return dict(lora.merge(unflatten_dict(flat), config.model))
-
-
-def unstacked(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts a scanned encoder's parameters to an unrolled one's."""
-    stacked = params.get("bert", {}).get("encoder", {}).get("layers")
-    if stacked is None:
-        return dict(params)
-    rest = {k: v for k, v in params["bert"]["encoder"].items() if k != "layers"}
-    encoder = rest | {
-        f"layer_{index}": jax.tree.map(lambda leaf, i=index: leaf[i], stacked)
-        for index in range(len(jax.tree.leaves(stacked)[0]))
-    }
-    return {**params, "bert": {**params["bert"], "encoder": encoder}}
-
-
-def _calibrated(weights: Weights, temperature: float) -> Weights:
-    """Divides the last layer of a text classifier by the temperature of its logits."""
-    head = dict(weights.params["sequence_classification"])
-    for name in {"kernel", "bias"} & head.keys():
-        head[name] = np.asarray(head[name] / temperature, np.float32)
-    own = {"sequence_classification": head}
-    learned = weights.learned and {**weights.learned, **own}
-    params = {**weights.params, **own}
-    return dataclasses.replace(weights, params=params, learned=learned)
 
 
 def find_source(path: str | Path) -> Source:

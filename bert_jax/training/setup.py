@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import family, tasks, tokenization
-from bert_jax.convert import merge, weights
+from bert_jax.convert import merge, parameters, weights
 from bert_jax.errors import UserError
 from bert_jax.models import lora
 from bert_jax.models.initial import InitialParams
@@ -119,7 +119,7 @@ class Base:
         """Takes them as NumPy arrays, boxed with their logical axis names."""
         self._task, self._values = task, nn.meta.unbox(boxed)
         self.abstract = sharding.abstract_arrays(boxed, mesh)
-        self.digest = workdir.digest(weights.unstacked(self._values))
+        self.digest = workdir.digest(parameters.unstacked(self._values))
         whole = sharding.abstract_arrays(task.param_shapes, mesh)
         self._merge = jax.jit(
             lambda params: lora.merge(params, task.config.model),

@@ -60,7 +60,7 @@ def test_classifier_is_divided_by_its_temperature(make_folder, tmp_path, monkeyp
     found = source.read()
     learned = {"sequence_classification": found.params["sequence_classification"]}
     found = dataclasses.replace(found, provenance=facts, learned=learned)
-    calibrated = weights._calibrated(found, 2.5)
+    calibrated = export.divide_logits(found, 2.5)
     assert equal(
         calibrated.learned["sequence_classification"],
         calibrated.params["sequence_classification"],
