@@ -29,9 +29,9 @@ OURS = ("python", "./launch.sh", "pip", ".venv/bin/pip")
 # Other programs in the pages' blocks: the shell's, those of other projects, which are
 # not here to parse their arguments, and those that other tests start.
 OTHERS = {
-    *("cd", "source", "echo", "for", "done", "test", "git", "awk"),
+    *("cd", "source", "echo", "for", "done", "test", "git", "awk", "cat"),
     *("optimum-cli", "gcloud", "sky", "xpk", "xprof", "docker", "scontrol"),
-    *("jupyter", "curl", ".venv/bin/lint-imports", ".venv/bin/ruff"),
+    *("jupyter", "curl", "unzip", ".venv/bin/lint-imports", ".venv/bin/ruff"),
 }
 # Programs that other commands start, users do not.
 STARTED = (*("experiments.paper.budget", "experiments.sameness.recorded_run"),)

@@ -287,6 +287,8 @@ def rows_of(task: str, rng: random.Random) -> Iterator[dict[str, Any]]:
         )
         if task in ("regression", "scored"):
             row["label"] = row["score"] = number / 24
+        if task == "embeddings":  # pairs alone
+            del row["label"]
         yield row
 
 
