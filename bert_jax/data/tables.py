@@ -237,8 +237,8 @@ def _csv_rows(path: str, wanted: ColumnSpec) -> Iterator[tuple[int, list[str]]]:
     # Without a header the first line has a text, in which these are punctuation.
     separators = ",\t" if wanted.format else ","
     separators = separators if wanted.numbers else ",;\t|"
-    separator = next((x for x in separators if x in first), ",")
-    separator = named[1] if named else separator
+    unquoted = re.sub('"[^"]*"', "", first)
+    separator = named[1] if named else max(separators, key=unquoted.count)
     rows = csv.reader(itertools.chain([first], lines), strict=True, delimiter=separator)
     begin = 1 + skipped
     try:

@@ -235,6 +235,18 @@ def test_read_table_with_other_separators(tmp_path, separator):
 
 
 @pytest.mark.parametrize(
+    "header", ["label;text;weight, in kg", '"a, b, c, d";label;text', "label;text"]
+)
+def test_a_comma_in_the_header_separates_nothing(tmp_path, header):
+    fields = {"label": "x", "text": "a, b", "weight, in kg": "3", "a, b, c, d": ""}
+    names = [name.strip('"') for name in header.split(";")]
+    line = ";".join(fields[name] for name in names)
+    source = write(tmp_path, "a.csv", f"{header}\n{line}\n")
+    (row,) = rows(source, ["text", "label"])
+    assert row == {name: fields[name] for name in names}
+
+
+@pytest.mark.parametrize(
     ("form", "content"),
     [("csv", 'text,label\n"a, b",x\n'), ("tsv", 'text\tlabel\n"a\tx\n')],
 )
