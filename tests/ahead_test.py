@@ -1,7 +1,6 @@
 """Steps as the TPU's and the GPU's own compilers make them, without such devices."""
 
 import re
-from collections import Counter
 
 import jax
 import pytest
@@ -112,20 +111,17 @@ def test_fused_step_of_a_gpu_adds_no_gradient_in_any_order_and_sorts_ids_alone()
 
 
 @pytest.mark.slow
-def test_deterministic_cudnn_step_in_8_bits_adds_no_two_rows_in_any_order():
-    """The scores of the classes that a loss looks up. A layer has six products, in
-    three passes. Without dropout the compiler takes half as long."""
+def test_deterministic_cudnn_step_adds_no_two_rows_in_any_order():
+    """The scores of the classes that a loss looks up. Without dropout the compiler
+    takes half as long."""
     fields = (*SMALL, "train.deterministic=True", "train.batch_size=64")
     more = ("task.max_seq_length=32", NO_DROPOUT, "model.hidden_dropout_prob=0.0")
     more += ("model.attention=cudnn",)
     spec = "configs/finetune/text.py"
-    _, done = built(GPU, *fields, *more, "model.products=fp8", spec=spec)
+    _, done = built(GPU, *fields, *more, spec=spec)
     check_attention(done, CUDNN, 32)
     scatters = [line for line in done.as_text().splitlines() if " scatter(" in line]
     assert scatters and all("unique_indices=true" in line for line in scatters)
-    found = Counter(one.dtype for one in hlo.products(hlo.Program(done.as_text())))
-    assert found["f8e4m3fn"] + found["f8e5m2"] == 18
-    assert done.as_text().count("__cublas$lt$matmul$f8") == 18
 
 
 @pytest.mark.slow

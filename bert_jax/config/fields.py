@@ -117,9 +117,6 @@ FIELDS: dict[str, Field] = {
     # Type of the matrix products: float32, or bfloat16 (faster on TPUs and GPUs, while
     # parameters, softmax and losses stay float32).
     "model.dtype": Field("float32", ("float32", "bfloat16"), ask="noted"),
-    # Numbers that the encoder's matrix products multiply in training: of dtype, or
-    # fp8 (of 8 bits, for NVIDIA's Hopper and newer GPUs). Answers are those of dtype.
-    "model.products": Field("dtype", ("dtype", "fp8")),
     # Implementation of attention, with the same numbers but for rounding: einsum, fused
     # (one kernel, faster and in less memory, on GPUs and TPUs), or cudnn (NVIDIA's, in
     # bfloat16, where attention_probs_dropout_prob is 0).

@@ -7,16 +7,18 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from bert_jax.models.config import MASK_VALUE, BertConfig
 from bert_jax.models.layers import (
+    PRODUCT,
     Dense,
     dropout,
     gather_positions,
     platform_name,
 )
-from bert_jax.models.matmul import multiplied_einsum
+from bert_jax.models.matmul import linear, multiplied_einsum
 from bert_jax.models.positions import positions_of
 from bert_jax.registry import ATTENTIONS
 from bert_jax.types import DropoutKey
@@ -237,4 +239,4 @@ def _packed(
     # [embed, heads, 3, head_dim] and [heads, 3, head_dim]
     constant = jax.lax.stop_gradient(bias)
     x = hidden.astype(config.dtype)
-    return parts[0].multiply(names, x, kernel, constant), bias
+    return checkpoint_name(linear(names, x, kernel, constant), PRODUCT), bias

@@ -45,7 +45,6 @@ class BertConfig:
     remat: str
     scan_layers: bool
     epilogue: str = "xla"  # or fused: how the operations after a product are computed
-    products: str = "dtype"  # or fp8: the numbers that a training step multiplies
     causal: bool = False  # each position attends to those up to its own
     architecture: str = "bert"  # a name in FAMILIES
     position_initializer: str = "normal"  # or sinusoidal

@@ -14,7 +14,6 @@ from jax.extend.random import threefry2x32_p
 from jaxtyping import Array, Float, Int, Key, UInt32
 
 from bert_jax.family import FAMILIES
-from bert_jax.models import float8
 from bert_jax.models.config import BertConfig
 from bert_jax.models.kernels import lookup
 from bert_jax.models.matmul import linear
@@ -109,23 +108,8 @@ class Dense(nn.Module):
         kernel, bias = self.parameters(x.shape[-self.inputs :])
         x = x.astype(jnp.float32 if self.logits else self.config.dtype)
         added = bias if self.adds_bias else jnp.zeros_like(bias)
-        outputs = self.multiply(self.names, x, kernel, added)
+        outputs = checkpoint_name(linear(self.names, x, kernel, added), PRODUCT)
         return outputs if self.adds_bias else (outputs, bias)
-
-    def multiply(
-        self,
-        names: tuple[str | None, ...],
-        x: Float[Array, "..."],
-        kernel: Float[Array, "..."],
-        bias: Float[Array, "..."],
-    ) -> Float[Array, "..."]:
-        """Computes `matmul.linear`, in 8 bits where the parameters have `scales`."""
-        scales: Array | None = self.get_variable("params", float8.NAME)
-        if scales is None:
-            product = linear(names, x, kernel, bias)
-        else:
-            product = float8.linear(names, x, kernel, bias, scales)
-        return checkpoint_name(product, PRODUCT)
 
     @nn.compact
     def parameters(self, inputs: tuple[int, ...]) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from bert_jax.errors import UserError
-from bert_jax.models import float8, lora
+from bert_jax.models import lora
 from bert_jax.models.heads import count_parameters
 from bert_jax.models.initial import param_path
 from bert_jax.runtime import processes
@@ -58,7 +58,6 @@ class TrainState(NamedTuple):
     opt_state: optax.OptState
     running_stats: anomaly.RunningStats = anomaly.RunningStats()
     carry: Any = ()  # arrays [batch, ...] for the next step, () without any
-    amax: Any = ()  # of `float8.Products`, () without
 
     def items(self) -> dict[str, Any]:
         """Returns the saved parts: all but `step`, which is the checkpoint's name."""
@@ -67,8 +66,7 @@ class TrainState(NamedTuple):
             "opt_state": self.opt_state,
             "running_stats": self.running_stats._asdict(),
         }
-        others = {"carry": self.carry, "amax": self.amax}
-        return items | {name: tree for name, tree in others.items() if tree}
+        return items | ({"carry": self.carry} if self.carry else {})
 
     def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
         """Returns the state of a checkpoint's items, with this state's shardings."""
@@ -79,7 +77,6 @@ class TrainState(NamedTuple):
             items["opt_state"],
             anomaly.RunningStats(**items["running_stats"]),
             items.get("carry", ()),
-            items.get("amax", ()),
         )
 
 
@@ -88,20 +85,11 @@ def init_state(
     optimizer: optax.GradientTransformation,
     carry: Any = (),
     learns: Learns = None,
-    products: float8.Products | None = None,
 ) -> TrainState:
     """Returns the state before the first step."""
-    amax = () if products is None else products.init_amax()
     stats, count = jax.tree.map(jnp.asarray, anomaly.RunningStats()), jnp.int32(0)
     opt_state = optimizer.init(optimizers.split_learning(params, learns)[0])
-    return TrainState(count, params, opt_state, stats, carry, amax)
-
-
-def _products(task: Task) -> float8.Products | None:
-    """Returns the products in 8 bits, if the task's config has such."""
-    if task.config.model.products != "fp8":
-        return None
-    return float8.Products(nn.meta.unbox(task.param_shapes))
+    return TrainState(count, params, opt_state, stats, carry)
 
 
 def abstract_state(
@@ -122,9 +110,7 @@ def abstract_state(
     shardings = sharding.shardings_of(params)
     whole = sharding.replicated_sharding(mesh)
     state = jax.eval_shape(
-        lambda params: init_state(
-            params, optimizer, task.init_carry(), learns, _products(task)
-        ),
+        lambda params: init_state(params, optimizer, task.init_carry(), learns),
         params,
     )
     zero1 = task.config.mesh.optimizer == "zero1"
@@ -153,7 +139,6 @@ def abstract_state(
             opt_state=opt_shardings,
             running_stats=jax.tree.map(lambda _: whole, state.running_stats),
             carry=jax.tree.map(lambda _: sharding.batch_sharding(mesh), state.carry),
-            amax=jax.tree.map(lambda _: whole, state.amax),
         ),
     )
 
@@ -189,7 +174,6 @@ def train_step(
     vectors: VectorFunction | None = None,
     learns: Learns = None,
     constants: Params = None,
-    products: float8.Products | None = None,
 ) -> tuple[TrainState, dict[str, Array]]:
     """Takes one step. An anomaly changes only the counters.
 
@@ -207,7 +191,6 @@ def train_step(
         any number of parts. None means that it takes (parameters, batch, key).
       learns: See `optimizer.trainable_filter`.
       constants: Arrays that `loss` or `vectors` finds among the parameters.
-      products: Products in 8 bits. None means that there are none.
 
     Returns:
       The next state, and the metrics: `loss`, each named loss, `grad_norm` (before
@@ -216,32 +199,22 @@ def train_step(
     key = jax.random.fold_in(jax.random.key(seed), state.step)
     learning, rest = optimizers.split_learning(state.params, learns)
     others, divisors = optimizers.join(rest, constants), (loss_weights, micro_batches)
-    given = learning
-    if products is not None:
-        given = optimizers.join(learning, products.scales(state.amax))
     if vectors is None:
         loss = _beside(loss, others)
         grads, (losses, carry) = _gradients(
-            given, batch, key, loss, *divisors, state.carry
+            learning, batch, key, loss, *divisors, state.carry
         )
     else:
         vectors = _beside(vectors, others)
         grads, losses = _gradients_of_vectors(
-            given, batch, key, vectors, loss, *divisors
+            learning, batch, key, vectors, loss, *divisors
         )
         carry = state.carry
-    amax = state.amax
-    if products is not None:
-        grads, amax = products.take(grads, amax)
-    grad_norm = optax.tree.norm(grads)
-    if products is not None:  # rounding clips infinity, which others pass on
-        is_finite = jnp.isfinite(amax["history"]).all()
-        grad_norm = jnp.where(is_finite, grad_norm, jnp.inf)
     metrics = {
         "loss": sum(losses.values()),
         **losses,
         "learning_rate": jnp.asarray(learning_rate, jnp.float32),
-        "grad_norm": grad_norm,
+        "grad_norm": optax.tree.norm(grads),
     }
     bad, stats, judged = anomaly.detect_anomaly(
         state.running_stats, metrics["loss"], metrics["grad_norm"], spike_factor
@@ -252,12 +225,12 @@ def train_step(
         learning_rate=learning_rate,
         unless=unless,
     )
-    params, opt_state, carry, amax = unless(
-        (optax.apply_updates(learning, updates), opt_state, carry, amax),
-        (learning, state.opt_state, state.carry, state.amax),
+    params, opt_state, carry = unless(
+        (optax.apply_updates(learning, updates), opt_state, carry),
+        (learning, state.opt_state, state.carry),
     )
     params = optimizers.join(params, rest)
-    after = TrainState(state.step + 1, params, opt_state, stats, carry, amax)
+    after = TrainState(state.step + 1, params, opt_state, stats, carry)
     return after, {**metrics, **judged}
 
 
@@ -352,16 +325,10 @@ def _at_least_some(weights: Scalars) -> Scalars:
 
 
 def _added(function: Callable[..., Any], parts: Any) -> Any:
-    """Returns the sum of `function(index, part)` over parts [parts, rows, ...], and the
-    largest of each gradient of `float8`'s scales."""
+    """Returns the sum of `function(index, part)` over parts [parts, rows, ...]."""
 
-    def combine(path: tuple, total: Array, part: Array) -> Array:
-        of_scales = path and getattr(path[-1], "key", None) == float8.NAME
-        return jnp.maximum(total, part) if of_scales else total + part
-
-    def add(carry: Any, index_and_rows: tuple) -> tuple:
-        found = function(*index_and_rows)
-        return jax.tree.map_with_path(combine, carry, found), None
+    def add(total: Any, index_and_rows: tuple) -> tuple:
+        return jax.tree.map(jnp.add, total, function(*index_and_rows)), None
 
     first = jax.tree.map(lambda rows: rows[0], parts)
     zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(function, 0, first))
@@ -455,8 +422,7 @@ class Step:
 
         def complete(params: Any) -> TrainState:
             carry = self.task.init_carry()
-            parts = (params, self._optimizer, carry, self._learns)
-            return init_state(*parts, _products(self.task))
+            return init_state(params, self._optimizer, carry, self._learns)
 
         with jax.default_device(sharding.processor()):
             drawn = jax.device_get(self.seeds.each(draw)(self.seeds.array))
@@ -520,7 +486,6 @@ class Step:
             vectors=vectors,
             learns=self._learns,
             constants=constants,
-            products=_products(task),
             loss_weights=task.loss_weights,
             optimizer=self._optimizer,
             micro_batches=micro_batches,

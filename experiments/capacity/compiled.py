@@ -24,8 +24,6 @@ EFFORTS: dict[str, dict[str, Any]] = {
 # What large products and copies reach of a GPU's data sheet: on an H100, 755 TFLOP/s
 # and 2.98 TB/s (experiments/results/gpu.txt).
 FLOPS, BANDWIDTH = 0.76, 0.89
-# Products of 8 bits: 1,071 to 1,284 TFLOP/s on an H200, whose sheet has 1,979.
-FLOPS_OF_8_BITS = 0.58
 
 
 def compile_case(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,8 +120,6 @@ def _model(program: hlo.Program, device: devices.Device) -> dict[str, Any]:
     They come with the number of kernels, and the bytes that these read and write.
     """
     flops = {"bfloat16": FLOPS * device.bfloat16, "float32": FLOPS * device.float32}
-    for name in ("f8e4m3fn", "f8e5m2"):
-        flops[name] = FLOPS_OF_8_BITS * 2 * device.bfloat16
     peaks = kernels.Peaks(
         flops=flops,
         bytes=BANDWIDTH * device.bandwidth,

@@ -10,8 +10,7 @@ ends. A part that fails or takes too long leaves its error there, and the next b
     whole     Base as it was and as it is, beside torch.compile, in turns
     profile   the kernels of Base with all changes, beside a model's prediction; its
               program and XLA's choice of kernels are kept in FOLDER
-    others    Base with 512 tokens, Large, and Large with packed rows, before and after,
-              and Large with products in 8 bits
+    others    Base with 512 tokens, Large, and Large with packed rows, before and after
     numbers   outputs and gradients on the card beside the processor's (tests/device)
     predict   answers by einsum and by the fused kernel
 
@@ -55,7 +54,6 @@ NO_TRITON = {"xla_gpu_enable_triton_gemm": False}
 # and whether its code is that of --before.
 BEFORE: dict[str, Any] = {"fields": {"attention": "fused"}, "before": True}
 AFTER: dict[str, Any] = {"fields": FUSED}
-FP8: dict[str, Any] = {"fields": {**FUSED, "products": "fp8"}}
 ABLATION: dict[str, dict[str, Any]] = {
     "before": BEFORE,
     "before, no merged products": {**BEFORE, "options": NO_MERGER},
@@ -66,7 +64,6 @@ ABLATION: dict[str, dict[str, Any]] = {
     "all but the logits": {**AFTER, "float32_logits": True},
     "all but the epilogue": {"fields": {"attention": "fused"}},
     "all, scanned": {"fields": {**FUSED, "scan_layers": True}},
-    "all, fp8": FP8,
 }
 OTHERS = {
     "base 512": ("base", 512, 64),
@@ -123,7 +120,7 @@ class Suite:
     def _whole(self) -> dict[str, Any]:
         names = ["sdpa-gathered" if self._dry else "compile-gathered"]
         torch = {**TORCH, "torch": names}
-        parts = {"before": BEFORE, "all": AFTER, "all, fp8": FP8, "torch": torch}
+        parts = {"before": BEFORE, "all": AFTER, "torch": torch}
         shape = ("base", 128, 256)
         return self._in_turns(
             [self.case(name, *shape, **how) for name, how in parts.items()], 170
@@ -133,8 +130,7 @@ class Suite:
         cases = [
             self.case(f"{name}, {when}", *shape, packed="packed" in name, **how)
             for name, shape in OTHERS.items()
-            for when, how in (("before", BEFORE), ("all", AFTER), ("fp8", FP8))
-            if when != "fp8" or name == "large 128"
+            for when, how in (("before", BEFORE), ("all", AFTER))
         ]
         return self._in_turns(cases, 150, rounds=2)
 
@@ -213,7 +209,6 @@ class Suite:
 
     def _numbers(self) -> dict[str, Any]:
         chosen = "norm or activation or (test_fused and padded) or losses_are or twice"
-        chosen += " or float8"
         command = [sys.executable, "-m", "pytest", "-q", "-n4", "tests/device"]
         environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         if self._dry:

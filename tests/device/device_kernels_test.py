@@ -3,17 +3,14 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.models import float8
 from bert_jax.models.attention import AttentionMask, einsum_attention
 from bert_jax.models.kernels import choose, lookup
 from bert_jax.models.kernels.activation import fused_activation
 from bert_jax.models.kernels.norm import fused_norm
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS
-from bert_jax.training import step
 from tests.attending import outputs_and_gradients, sees, values
 from tests.models import norm_test
 
@@ -161,30 +158,3 @@ def test_activation(device, processor, name, precision):
         lambda x, bias: ACTIVATION_FUNCTIONS[name](x + bias),
         *((x, bias), gradient, precision, processor),
     )
-
-
-def test_float8(device, processor):
-    """Products beside those of the same rounded numbers. A GPU adds fewer bits."""
-    if device != "gpu":
-        pytest.skip("only GPUs have such products")
-    rng = np.random.default_rng(0)
-    x, gradient = (rng.normal(size=(512, 768)).astype(jnp.bfloat16) for _ in range(2))
-    kernel = rng.normal(size=(768, 768)).astype(np.float32) / 40
-    bias, scales = np.zeros(768, np.float32), np.float32([2**-6, 2**-13])
-
-    @jax.jit
-    def results(x, kernel, bias, scales, gradient):
-        names = ("embed", "mlp")
-        given = (x, kernel, bias, scales)
-        outputs, pull = jax.vjp(functools.partial(float8.linear, names), *given)
-        return outputs, pull(gradient)[:2]
-
-    given = (x, kernel, bias, scales, gradient)
-    text = results.lower(*given).compile(step.PRODUCTS).as_text()
-    assert text.count("__cublas$lt$matmul$f8") >= 3
-    found = jax.tree.leaves(results(*given))
-    with jax.default_device(processor):
-        expected = jax.tree.leaves(results(*jax.tree.map(np.float32, given)))
-    for one, other in zip(found, expected, strict=True):
-        error = np.abs(np.float32(one) - other).max() / np.abs(other).max()
-        assert error < ERRORS["bfloat16"], f"{error:.2g}"

@@ -154,7 +154,6 @@ OPTIONS = [
     Option({"model.attention": "fused"}, UNSEEN),
     Option({"model.attention": "cudnn"}, UNSEEN),
     Option({"model.epilogue": "fused"}, UNSEEN),
-    Option({"model.products": "fp8"}, UNSEEN),
     # What learns, from where and how.
     Option({"model.hidden_act": "relu"}, STEPS),
     Option({"model.hidden_dropout_prob": 0.3}, STEPS),
