@@ -38,10 +38,6 @@ _sized = functools.partial(Field, weights="fixed")
 _data = functools.partial(Field, "", ask="noted", path=True)
 
 
-def _spike(value: int | float) -> str | None:
-    return "must be more than 1, or 0 for no spikes" if 0 < value <= 1 else None
-
-
 def _patterns(value: tuple) -> str | None:
     for pattern in value:
         try:
@@ -296,11 +292,8 @@ FIELDS: dict[str, Field] = {
     "train.early_stop": Field(0),
     # Runs trained in one program, with seed, seed + 1, ...
     "train.seeds": Field(1, COUNT),
-    # If a loss is not finite, or a spike: end the run (stop) or drop the batch (skip).
+    # If a loss is not finite: end the run (stop) or drop the batch (skip).
     "train.on_anomaly": _logged("stop", ("stop", "skip")),
-    # A loss or gradient norm above this times its running mean is a spike. 0 means
-    # never.
-    "train.spike_factor": _logged(0.0, _spike),
     # On GPUs: sum gradients in one order (docs/devices.md)
     "train.deterministic": _logged(True),
     "evaluate.batch_size": _noted(256, COUNT),  # sequences, over all devices

@@ -1,7 +1,6 @@
-"""Detects losses that are not finite or that spike, and handles them.
+"""Detects losses that are not finite, and handles them.
 
-A step is an anomaly if its loss or gradient norm is not finite or, with
-`train.spike_factor`, more than that many times its running mean. The compiled step
+A step is an anomaly if its loss or gradient norm is not finite. The compiled step
 detects it and leaves parameters and moments unchanged, on the device, without waiting
 for the host. So no anomaly is ever part of a saved or evaluated state. The host checks
 a step after it has started the next one, and before it writes, saves or evaluates
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from bert_jax.training.seeds import Seeds
 
 DECAY = 0.99  # the running means cover about the last hundred good steps
-KNOWN_AFTER = 100  # good steps, before which no finite value counts as a spike
 # With more anomalies than this among about the last hundred steps, the run stops. Ten
 # in a row count for 9.56.
 TOO_MANY = 9.5
@@ -49,7 +47,6 @@ def detect_anomaly(
     running: RunningStats,
     loss: Float[Array, ""],
     grad_norm: Float[Array, ""],
-    spike_factor: int | float,
 ) -> tuple[Bool[Array, ""], RunningStats, dict[str, Array]]:
     """Returns whether a step is an anomaly, the next running means, and its metrics.
 
@@ -57,8 +54,6 @@ def detect_anomaly(
       running: Running means before the step.
       loss: Loss of the step's batch, nats.
       grad_norm: Gradient norm before clipping.
-      spike_factor: Multiple of the running mean that counts as a spike. 0 means that no
-        finite value is an anomaly.
     """
     values = jnp.stack([loss, grad_norm])
     # As in Adam, the means start at 0, and this corrects the bias.
@@ -66,9 +61,6 @@ def detect_anomaly(
     means = jnp.stack([running.loss, running.grad_norm])
     known = means / jnp.maximum(weight, 1 - DECAY)
     bad = ~jnp.all(jnp.isfinite(values))
-    if spike_factor:
-        spikes = jnp.any(values > spike_factor * known)
-        bad |= spikes & (running.steps >= KNOWN_AFTER)
     mean_loss, mean_norm = DECAY * means + (1 - DECAY) * values
     recent = DECAY * running.recent
     after = jax.tree.map(
@@ -166,7 +158,6 @@ class Anomalies:
         if recent > TOO_MANY:
             raise UserError(
                 f"{event}; too many recent anomalies: lower config.optimizer."
-                "learning_rate, warm up longer or raise config.train.spike_factor, "
-                "with another --workdir"
+                "learning_rate or warm up longer, with another --workdir"
             )
         self._log.note(f"{event}; this batch skipped")

@@ -148,7 +148,7 @@ class Run:
       log: The printed lines and written metrics.
       due: The schedule of logging, saving and evaluating.
       best_score: Scores on the first dev split.
-      anomalies: Steps whose loss is not finite or spikes.
+      anomalies: Steps whose loss is not finite.
       profile: The recording of `train.profile_steps`.
       learning_rates: Learning rate of each step.
 

@@ -170,7 +170,6 @@ def train_step(
     loss_weights: WeightFunction,
     optimizer: optax.GradientTransformation,
     micro_batches: int,
-    spike_factor: int | float = 0.0,
     vectors: VectorFunction | None = None,
     learns: Learns = None,
     constants: Params = None,
@@ -186,7 +185,6 @@ def train_step(
       loss_weights: Function that returns the divisor of each named sum of a batch.
       optimizer: Result of `optimizer.make_optimizer`.
       micro_batches: Number of parts that the batch is split into, 1 with a carry.
-      spike_factor: See `anomaly.detect_anomaly`.
       vectors: See `VectorFunction`. `loss` then takes (vectors, batch), both whole, for
         any number of parts. None means that it takes (parameters, batch, key).
       learns: See `optimizer.trainable_filter`.
@@ -217,7 +215,7 @@ def train_step(
         "grad_norm": optax.tree.norm(grads),
     }
     bad, stats, judged = anomaly.detect_anomaly(
-        state.running_stats, metrics["loss"], metrics["grad_norm"], spike_factor
+        state.running_stats, metrics["loss"], metrics["grad_norm"]
     )
     unless = anomaly.SelectUnlessBad(bad)
     updates, opt_state = optax.with_extra_args_support(optimizer).update(
@@ -475,7 +473,7 @@ class Step:
         constants: Any,
     ) -> tuple[Any, Any]:
         """Takes a step with all seeds, whose `numbers` are `seeds.array`."""
-        task, config = self.task, self.task.config
+        task = self.task
         loss: LossFunction = task.carried_loss if state.carry else task.loss
         vectors = self._of_model(task.vectors) if task.compares_rows else None
         loss = task.batch_loss if task.compares_rows else self._of_model(loss)
@@ -489,7 +487,6 @@ class Step:
             loss_weights=task.loss_weights,
             optimizer=self._optimizer,
             micro_batches=micro_batches,
-            spike_factor=float(config.train.spike_factor),
         )
         return self.seeds.each(one_seed)(state, batch, numbers)
 

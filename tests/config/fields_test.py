@@ -54,7 +54,7 @@ def test_numbers_beyond_what_jax_and_numpy_take():
     "override",
     [
         *("masking.masked_lm_prob=0.0", "model.hidden_dropout_prob=1.0"),
-        *("train.spike_factor=0.5", "model.remat=some", "optimizer.name=sgd"),
+        *("model.remat=some", "optimizer.name=sgd"),
         *("corpus.language=English", "evaluate.splits=('dev', 2)"),
         *("train.batch_size=0", "phase2.fraction=1.0", "corpus.max_seq_length=4"),
     ],
