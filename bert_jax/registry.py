@@ -107,6 +107,7 @@ OPTIMIZERS = Registry(
         "muon": "bert_jax.training.optimizer:muon",
     },
 )
+TRANSFORMS = Registry("train.transforms", {})
 SCHEDULES = Registry(
     "optimizer.schedule",
     {"polynomial": "bert_jax.training.optimizer:polynomial_schedule"},

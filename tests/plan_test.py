@@ -14,7 +14,7 @@ import pytest
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.training import optimizer, sharding, step
+from bert_jax.training import optimizer, sharding, step, transforms
 from experiments.capacity import estimate, plan
 from experiments.capacity.devices import DEVICES
 from experiments.lib import programs
@@ -60,13 +60,13 @@ def compiled(spec, *fields, devices=8):
     """The step of `made`. The tests below check one of them twice."""
     task, mesh, phase = made(spec, *fields, devices=devices)
     config = task.config
-    function = functools.partial(
-        step.train_step,
-        loss=task.loss,
-        loss_weights=task.loss_weights,
-        optimizer=optimizer.make_optimizer(config),
-        micro_batches=phase.micro_batches,
-    )
+    loss = transforms.without_carry(task.loss)
+    gradient = transforms.accumulate(loss, task.loss_weights, phase.micro_batches)
+
+    def function(state, batch, seed, rate):
+        rest = jax.random.key(seed), rate, gradient, optimizer.make_optimizer(config)
+        return step.train_step(state, batch, *rest)
+
     state = estimate.state(config, mesh)
     batch = {
         name: jax.ShapeDtypeStruct(

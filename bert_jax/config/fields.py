@@ -276,6 +276,8 @@ FIELDS: dict[str, Field] = {
     # accumulation). The result is that of the whole batch, only dropout differs.
     "train.micro_batches": Field(1, COUNT),
     "train.log_every": _logged(100, COUNT),  # steps between two logged steps
+    # Changes to the loss or its gradient, in this order (docs/extending.md)
+    "train.transforms": Field((), registry.TRANSFORMS),
     # Services that get the metrics too: wandb, mlflow ('.[wandb]', '.[mlflow]'). Empty
     # means only metrics.jsonl and TensorBoard's files in the work directory.
     "train.trackers": Field((), ("wandb", "mlflow"), resume=True, machine=True),

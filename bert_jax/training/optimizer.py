@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax.traverse_util import flatten_dict, unflatten_dict
+from flax.traverse_util import flatten_dict
 from jaxtyping import Array, Float, PyTree
 from ml_collections import ConfigDict
 from optax import contrib
@@ -324,25 +324,6 @@ def trainable_filter(
             f"{names[0]}; --mode=describe has all)"
         )
     return learns
-
-
-def split_learning(
-    params: Any, learns: Callable[[str], bool] | None
-) -> tuple[Any, Any]:
-    """Returns the parameters that learn, and the others. See `trainable_filter`."""
-    if learns is None:
-        return params, {}
-    flat = flatten_dict(params, sep="/")
-    learning = {name: x for name, x in flat.items() if learns(name)}
-    rest = {name: x for name, x in flat.items() if name not in learning}
-    return unflatten_dict(learning, sep="/"), unflatten_dict(rest, sep="/")
-
-
-def join(params: Any, others: Any) -> Any:
-    """Returns one tree with the leaves of two."""
-    if not others:
-        return params
-    return unflatten_dict(flatten_dict(params) | flatten_dict(others))
 
 
 def _clip(norm: float) -> optax.GradientTransformation:

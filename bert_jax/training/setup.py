@@ -20,8 +20,8 @@ from bert_jax.models import lora
 from bert_jax.models.initial import InitialParams
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Data, Task
-from bert_jax.training import optimizer as optimizers
 from bert_jax.training import run_config, sharding
+from bert_jax.training.transforms import join
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
@@ -143,7 +143,7 @@ class Base:
 
     def merged(self, own: Any) -> Any:
         """Returns the model's parameters, of a run's own."""
-        return self._merge(optimizers.join(own, self.constants))
+        return self._merge(join(own, self.constants))
 
 
 def read_start(task: Task, mesh: Mesh) -> tuple[Base | None, tuple[Any, Any] | None]:

@@ -1,10 +1,5 @@
 """The state of a run, and the training step: a pure function of (state, batch), and its
-compiled form.
-
-A loss is a dict of named sums over the rows of a batch. Each micro-batch's sums are
-divided by the weights of the whole batch and then added, so the result does not depend
-on how a batch is split over micro-batches and devices.
-"""
+compiled form. `transforms` makes the gradient of which it takes a step."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -15,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
+from bert_jax import registry
 from bert_jax.errors import UserError
 from bert_jax.models import lora
 from bert_jax.models.heads import count_parameters
@@ -28,7 +24,23 @@ from bert_jax.training import optimizer as optimizers
 from bert_jax.training.log import Log
 from bert_jax.training.seeds import Seeds
 from bert_jax.training.setup import Base
-from bert_jax.types import Arrays, Params, Scalars
+from bert_jax.training.transforms import (
+    Gradient,
+    Transform,
+    Weights,
+    accumulate,
+    beside,
+    cached,
+    join,
+    merged,
+    only,
+    select_params,
+    split_params,
+    uneven_weights,
+    with_divisors,
+    without_carry,
+)
+from bert_jax.types import Arrays, Params
 
 # For XLA's GPU compiler, which otherwise adds an embedding's gradients in any order.
 IN_ORDER = {"xla_gpu_exclude_nondeterministic_ops": True}
@@ -38,16 +50,6 @@ PRODUCTS = {
     "xla_gpu_dot_merger_threshold_mb": 0,
     "xla_gpu_enable_triton_gemm": False,
 }
-
-# (parameters, batch, key) -> named sums. With a carry in the state: (parameters, batch,
-# key, carry) -> named sums and the next carry (`Task.carried_loss`).
-LossFunction = Callable[..., Any]
-WeightFunction = Callable[[Arrays], Scalars]
-# Whether a parameter learns, by its path. None means that all do.
-Learns = Callable[[str], bool] | None
-# (parameters, batch, key) -> arrays [batch, ...], of which `Task.batch_loss` compares
-# the rows.
-VectorFunction = Callable[..., Arrays]
 
 
 class TrainState(NamedTuple):
@@ -84,11 +86,16 @@ def init_state(
     params: Params,
     optimizer: optax.GradientTransformation,
     carry: Any = (),
-    learns: Learns = None,
+    learns: Callable[[str], bool] | None = None,
 ) -> TrainState:
-    """Returns the state before the first step."""
+    """Returns the state before the first step.
+
+    Args:
+      carry: Arrays [batch, ...] that the first step finds.
+      learns: See `optimizer.trainable_filter`.
+    """
     stats, count = jax.tree.map(jnp.asarray, anomaly.RunningStats()), jnp.int32(0)
-    opt_state = optimizer.init(optimizers.split_learning(params, learns)[0])
+    opt_state = optimizer.init(split_params(params, learns)[0])
     return TrainState(count, params, opt_state, stats, carry)
 
 
@@ -124,7 +131,7 @@ def abstract_state(
         optimizer,
         place,
         state.opt_state,
-        optimizers.split_learning(shardings, learns)[0],
+        split_params(shardings, learns)[0],
         transform_non_params=lambda _: whole,
         is_leaf=_is_frozen,
     )
@@ -163,187 +170,66 @@ def _over_data(unsplit: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
 def train_step(
     state: TrainState,
     batch: Arrays,
-    seed: Int[Array, ""] | int,
+    key: Key[Array, ""],
     learning_rate: Float[Array, ""] | float,
-    *,
-    loss: LossFunction,
-    loss_weights: WeightFunction,
+    gradient: Gradient,
     optimizer: optax.GradientTransformation,
-    micro_batches: int,
-    vectors: VectorFunction | None = None,
-    learns: Learns = None,
-    constants: Params = None,
 ) -> tuple[TrainState, dict[str, Array]]:
     """Takes one step. An anomaly changes only the counters.
 
     Args:
       state: State before the step. Do not use it afterwards (its buffers are donated).
       batch: Arrays [batch, ...].
-      seed: Seed of the dropout root key.
+      key: Key of the run's dropout.
       learning_rate: Rate that is passed to `optimizer.update`, and logged.
-      loss: See `LossFunction`.
-      loss_weights: Function that returns the divisor of each named sum of a batch.
+      gradient: Function that returns the gradients of the parameters that learn.
       optimizer: Result of `optimizer.make_optimizer`.
-      micro_batches: Number of parts that the batch is split into, 1 with a carry.
-      vectors: See `VectorFunction`. `loss` then takes (vectors, batch), both whole, for
-        any number of parts. None means that it takes (parameters, batch, key).
-      learns: See `optimizer.trainable_filter`.
-      constants: Arrays that `loss` or `vectors` finds among the parameters.
 
     Returns:
       The next state, and the metrics: `loss`, each named loss, `grad_norm` (before
-      clipping), `learning_rate`, and those of `anomaly.detect_anomaly`.
+      clipping), `learning_rate`, those of `anomaly.detect_anomaly` and the gradient's.
     """
-    key = jax.random.fold_in(jax.random.key(seed), state.step)
-    learning, rest = optimizers.split_learning(state.params, learns)
-    others, divisors = optimizers.join(rest, constants), (loss_weights, micro_batches)
-    if vectors is None:
-        loss = _beside(loss, others)
-        grads, (losses, carry) = _gradients(
-            learning, batch, key, loss, *divisors, state.carry
-        )
-    else:
-        vectors = _beside(vectors, others)
-        grads, losses = _gradients_of_vectors(
-            learning, batch, key, vectors, loss, *divisors
-        )
-        carry = state.carry
-    metrics = {
-        "loss": sum(losses.values()),
-        **losses,
-        "learning_rate": jnp.asarray(learning_rate, jnp.float32),
-        "grad_norm": optax.tree.norm(grads),
-    }
-    bad, stats, judged = anomaly.detect_anomaly(
-        state.running_stats, metrics["loss"], metrics["grad_norm"]
-    )
+    key = jax.random.fold_in(key, state.step)
+    grads, losses, carry, further = gradient(state.params, batch, key, state.carry)
+    loss: Any = sum(losses.values())
+    grad_norm = optax.tree.norm(grads)
+    bad, stats, judged = anomaly.detect_anomaly(state.running_stats, loss, grad_norm)
     unless = anomaly.SelectUnlessBad(bad)
+    params = select_params(state.params, grads)
     updates, opt_state = optax.with_extra_args_support(optimizer).update(
-        *(grads, state.opt_state, learning),
-        learning_rate=learning_rate,
-        unless=unless,
+        *(grads, state.opt_state, params), learning_rate=learning_rate, unless=unless
     )
     params, opt_state, carry = unless(
-        (optax.apply_updates(learning, updates), opt_state, carry),
-        (learning, state.opt_state, state.carry),
+        (optax.apply_updates(params, updates), opt_state, carry),
+        (params, state.opt_state, state.carry),
     )
-    params = optimizers.join(params, rest)
-    after = TrainState(state.step + 1, params, opt_state, stats, carry)
-    return after, {**metrics, **judged}
-
-
-def _beside(function: Callable[..., Any], others: Params) -> Callable[..., Any]:
-    """Returns a function of parameters, and more, that finds others among them."""
-    return lambda params, *rest: function(optimizers.join(params, others), *rest)
-
-
-def _gradients(
-    params: Params,
-    batch: Arrays,
-    key: Key[Array, ""],
-    loss: LossFunction,
-    loss_weights: WeightFunction,
-    micro_batches: int,
-    carry: Any,
-) -> tuple[Params, tuple[dict[str, Array], Any]]:
-    """Returns the summed losses' gradients, the losses by name, and the next carry."""
-    carried = (carry,) if carry else ()
-    weights = _at_least_some(loss_weights(batch))
-
-    def part(params: Params, index: Int[Array, ""] | int, rows: Arrays) -> tuple:
-        sums = loss(params, rows, jax.random.fold_in(key, index), *carried)
-        sums, after = sums if carried else (sums, ())
-        losses = {name: total / weights[name] for name, total in sums.items()}
-        return sum(losses.values()), (losses, after)
-
-    gradient = jax.grad(part, has_aux=True)
-    if micro_batches == 1:
-        return gradient(params, 0, batch)
-    parts = _cut(batch, micro_batches)
-    return _added(functools.partial(gradient, params), parts)
-
-
-def uneven_weights(
-    loss_weights: WeightFunction, batch: Arrays, micro_batches: int
-) -> dict[str, Bool[Array, ""]]:
-    """Returns, by loss, whether its weight differs from the sum of the parts' weights.
-
-    Then the loss may not be a sum over rows either, such as a mean with the weight 1,
-    which each part adds to the batch's loss.
-    """
-    parts = jax.lax.map(loss_weights, _cut(batch, micro_batches))
-    return {
-        name: jnp.abs(jnp.sum(parts[name]) - weight) > 1e-3 * jnp.abs(weight)
-        for name, weight in loss_weights(batch).items()
+    metrics = {
+        "loss": loss,
+        **losses,
+        "learning_rate": jnp.asarray(learning_rate, jnp.float32),
+        "grad_norm": grad_norm,
+        **judged,
+        **further,
     }
+    params = join(state.params, params)
+    return TrainState(state.step + 1, params, opt_state, stats, carry), metrics
 
 
-def _gradients_of_vectors(
-    params: Params,
-    batch: Arrays,
-    key: Key[Array, ""],
-    vectors: VectorFunction,
-    loss: LossFunction,
-    loss_weights: WeightFunction,
-    micro_batches: int,
-) -> tuple[Params, dict[str, Array]]:
-    """Returns gradients of losses that compare rows of the whole batch, and the losses.
+def _transforms(task: Task) -> list[Transform]:
+    """Returns the changes that `train.transforms` names.
 
-    Computes the vectors part by part, then the loss of all of them, then each part
-    again with its vectors' gradients (Gao et al. 2021, gradient caching).
+    Raises:
+      UserError: One changes a loss, and the task compares the rows of a batch.
     """
-    weights = _at_least_some(loss_weights(batch))
-
-    def of_part(params: Params, index: Int[Array, ""] | int, rows: Arrays) -> Arrays:
-        return vectors(params, rows, jax.random.fold_in(key, index))
-
-    def total(found: Arrays) -> tuple:
-        sums = loss(found, batch)
-        losses = {name: value / weights[name] for name, value in sums.items()}
-        return sum(losses.values()), losses
-
-    def gradient(index: Int[Array, ""], part: tuple[Arrays, Arrays]) -> Params:
-        rows, cotangents = part
-        return jax.vjp(lambda p: of_part(p, index, rows), params)[1](cotangents)[0]
-
-    if micro_batches == 1:
-        whole = jax.grad(lambda p: total(of_part(p, 0, batch)), has_aux=True)
-        return whole(params)
-    parts = _cut(batch, micro_batches)
-    numbered = (jnp.arange(micro_batches), parts)
-    found = jax.lax.map(lambda part: of_part(params, *part), numbered)
-    joined = jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), found)
-    cotangents, losses = jax.grad(total, has_aux=True)(joined)
-    return _added(gradient, (parts, _cut(cotangents, micro_batches))), losses
-
-
-def _at_least_some(weights: Scalars) -> Scalars:
-    """Bounds the divisors, of which one is 0 where no row counts."""
-    return {name: jnp.maximum(weight, 1e-6) for name, weight in weights.items()}
-
-
-def _added(function: Callable[..., Any], parts: Any) -> Any:
-    """Returns the sum of `function(index, part)` over parts [parts, rows, ...]."""
-
-    def add(total: Any, index_and_rows: tuple) -> tuple:
-        return jax.tree.map(jnp.add, total, function(*index_and_rows)), None
-
-    first = jax.tree.map(lambda rows: rows[0], parts)
-    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(function, 0, first))
-    count = len(jax.tree.leaves(parts)[0])
-    return jax.lax.scan(add, zeros, (jnp.arange(count), parts))[0]
-
-
-def _cut(batch: Arrays, parts: int) -> dict[str, Array]:
-    """Reshapes [batch, ...] to [parts, batch / parts, ...], each part on every device.
-
-    Part i takes rows i, i + parts, ...: each device cuts the rows it already has.
-    """
-
-    def cut(x: Array) -> Array:
-        return x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
-
-    return {name: cut(rows) for name, rows in batch.items()}
+    names = task.config.train.transforms
+    found = [registry.TRANSFORMS.lookup(name) for name in names]
+    for name, transform in zip(names, found, strict=True):
+        if task.compares_rows and transform.loss is not Transform().loss:
+            raise UserError(
+                f"config.train.transforms={names}: {name} changes a loss of single "
+                f"rows, and {task.config.task.name} compares rows; leave it out"
+            )
+    return found
 
 
 class Step:
@@ -375,6 +261,10 @@ class Step:
         self.abstract = abstract_state(task, self._optimizer, mesh, shapes)
         params = self.abstract.params
         self._learns = optimizers.trainable_filter(task.config.optimizer, params)
+        self._transforms = _transforms(task)
+        self._weights: Weights = task.loss_weights
+        for transform in self._transforms:
+            self._weights = with_divisors(self._weights, transform.divisors)
         given = task.constants()
         if both := given.keys() & {*params, *(base.abstract if base else ())}:
             raise UserError(f"Task.constants: {min(both)} is a part of the model's own")
@@ -473,36 +363,46 @@ class Step:
         constants: Any,
     ) -> tuple[Any, Any]:
         """Takes a step with all seeds, whose `numbers` are `seeds.array`."""
-        task = self.task
-        loss: LossFunction = task.carried_loss if state.carry else task.loss
-        vectors = self._of_model(task.vectors) if task.compares_rows else None
-        loss = task.batch_loss if task.compares_rows else self._of_model(loss)
-        one_seed = functools.partial(
-            train_step,
-            learning_rate=rate,
-            loss=loss,
-            vectors=vectors,
-            learns=self._learns,
-            constants=constants,
-            loss_weights=task.loss_weights,
-            optimizer=self._optimizer,
-            micro_batches=micro_batches,
-        )
+        gradient = self._gradient(micro_batches, constants)
+
+        def one_seed(state: TrainState, batch: Any, number: Any) -> tuple:
+            key = jax.random.key(number)
+            return train_step(state, batch, key, rate, gradient, self._optimizer)
+
         return self.seeds.each(one_seed)(state, batch, numbers)
+
+    def _gradient(self, micro_batches: int, constants: Params) -> Gradient:
+        """Returns the gradient of the task's losses."""
+        task, model = self.task, self.task.config.model
+        function: Callable[..., Any] = without_carry(task.loss)
+        if task.compares_rows:
+            function = task.vectors
+        elif self.abstract.carry:
+            function = task.carried_loss
+        for transform in self._transforms:
+            function = transform.loss(function, task)
+        if self._base is not None:
+            function = merged(function, lambda params: lora.merge(params, model))
+        function = beside(function, constants)
+
+        def make(function: Callable[..., Any]) -> Gradient:
+            rest = self._weights, micro_batches
+            if task.compares_rows:
+                return cached(function, task.batch_loss, *rest)
+            return accumulate(function, *rest)
+
+        learns = self._learns
+        found = only(make, function, learns) if learns else make(function)
+        for transform in self._transforms:
+            found = transform.gradient(found, task)
+        return found
 
     def parameter_counts(self) -> tuple[int, int]:
         """Returns the numbers of a seed's parameters: the model's, those that learn."""
         own, base = self.abstract.params, self._base
-        learning = optimizers.split_learning(own, self._learns)[0]
-        whole = own if base is None else optimizers.join(own, base.abstract)
+        learning = split_params(own, self._learns)[0]
+        whole = own if base is None else join(own, base.abstract)
         return count_parameters(whole), count_parameters(learning)
-
-    def _of_model(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Turns a function of the model's parameters into one of the run's."""
-        if self._base is None:
-            return function
-        model = self.task.config.model
-        return lambda params, *rest: function(lora.merge(params, model), *rest)
 
     def compiled(
         self,
@@ -526,7 +426,7 @@ class Step:
         """Warns of losses that may count more often in several micro-batches."""
         if micro_batches == 1 or self.task.compares_rows:
             return
-        weights = self.task.loss_weights
+        weights = self._weights
         found = self.seeds.each(
             lambda rows: uneven_weights(weights, rows, micro_batches)
         )

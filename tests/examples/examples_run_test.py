@@ -16,7 +16,8 @@ from bert_jax.workdir import metrics
 from tests.forked import ROOT
 
 LAYERS = ("pre_norm", "rotary")
-NAMES = ("focal", "spans", *LAYERS)
+TRANSFORMS = ("z_loss", "gradient_norms")
+NAMES = ("focal", "spans", *LAYERS, *TRANSFORMS)
 
 
 FIELDS = {
@@ -57,7 +58,7 @@ def test_examples_are_tested():
     files = {path.stem for path in (ROOT / "examples").glob("*.py")}
     # Four are scripts. clean_text is for datatrove, which the tests do not have.
     scripts = {"clean_text", "cross_validate", "docstrings", "search_texts"}
-    assert files == {*NAMES, "layerwise", "__init__"} | scripts
+    assert files == {*NAMES, "layerwise", "teacher", "__init__"} | scripts
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from bert_jax.tasks.embeddings import losses
 from bert_jax.tasks.embeddings.task import Embeddings
 from bert_jax.training import sharding, step
 from bert_jax.training.step import init_state
+from bert_jax.training.transforms import cached
 from configs.finetune import embeddings
 from tests.close import assert_close
 
@@ -140,17 +141,16 @@ def test_negatives_are_those_of_the_whole_batch(make):
 
     def taken(micro_batches, devices):
         mesh = sharding.make_mesh(task.config, (), jax.devices()[:devices])
+        gradient = cached(
+            lambda params, rows, key: task.vectors(params, rows, None),
+            *(task.batch_loss, task.loss_weights, micro_batches),
+        )
         function = functools.partial(
-            step.train_step,
-            loss=task.batch_loss,
-            vectors=lambda params, rows, key: task.vectors(params, rows, None),
-            loss_weights=task.loss_weights,
-            optimizer=optax.sgd(1.0),
-            micro_batches=micro_batches,
+            step.train_step, gradient=gradient, optimizer=optax.sgd(1.0)
         )
         with sharding.activate_mesh(mesh):
             placed = sharding.place_batch(batch, mesh, 8)
-            return jax.jit(function)(state, placed, 0, 1.0)
+            return jax.jit(function)(state, placed, jax.random.key(0), 1.0)
 
     after, metrics = taken(1, 1)
     assert metrics["loss"] > 0.5

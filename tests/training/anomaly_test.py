@@ -12,6 +12,7 @@ from runs import run
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import anomaly, optimizer, step
 from bert_jax.training.step import init_state
+from bert_jax.training.transforms import accumulate, without_carry
 from bert_jax.workdir import metrics
 
 
@@ -58,11 +59,11 @@ def test_anomaly_changes_nothing_but_the_counters(seeds):
         return {"squares": jnp.sum(batch["x"] * params["w"] ** 2)}
 
     def one(state, batch):
+        weights = {"squares": jnp.asarray(1.0)}
+        gradient = accumulate(without_carry(loss), lambda batch: weights, 1)
         return step.train_step(
-            state, batch, 0, 0.1, loss=loss,
-            loss_weights=lambda batch: {"squares": jnp.asarray(1.0)},
-            optimizer=optimizer, micro_batches=1,
-        )  # fmt: skip
+            *(state, batch, jax.random.key(0), 0.1), gradient, optimizer
+        )
 
     take = jax.jit(jax.vmap(one))
     params = {"w": jnp.tile(jnp.array([0.5, -1.0]), (seeds, 1))}

@@ -12,6 +12,7 @@ from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.training import optimizer
 from bert_jax.training.step import init_state, train_step
+from bert_jax.training.transforms import accumulate, beside, only, without_carry
 from configs import tiny
 
 CHOICES = {
@@ -46,25 +47,23 @@ def loss(p, batch, key):
     return {"loss": (50.0 * total + rest) * jnp.sum(batch["x"])}
 
 
+def gradient_of(loss, learns, parts):
+    def make(loss):
+        return accumulate(loss, lambda batch: {"loss": jnp.sum(batch["x"])}, parts)
+
+    return make(loss) if learns is None else only(make, loss, learns)
+
+
 def three_steps(config, start, held=None):
     """The state before and after three steps, and their gradients' norms."""
     make = optimizer.make_optimizer(config)
     learns = optimizer.trainable_filter(config.optimizer, start)
-    step = jax.jit(
-        functools.partial(
-            train_step,
-            loss=loss,
-            loss_weights=lambda batch: {"loss": jnp.sum(batch["x"])},
-            optimizer=make,
-            micro_batches=2,
-            learns=learns,
-            constants=held,
-        )
-    )
+    gradient = gradient_of(beside(without_carry(loss), held), learns, 2)
+    step = jax.jit(functools.partial(train_step, gradient=gradient, optimizer=make))
     first = state = init_state(start, make, learns=learns)
     norms = []
     for _ in range(3):
-        state, metrics = step(state, {"x": jnp.ones(4)}, 0, 0.1)
+        state, metrics = step(state, {"x": jnp.ones(4)}, jax.random.key(0), 0.1)
         norms.append(metrics["grad_norm"])
     return first, state, norms
 
@@ -110,16 +109,10 @@ def test_gradients_of_frozen_parameters_are_not_computed():
         own = config(**fields)
         make = optimizer.make_optimizer(own)
         learns = optimizer.trainable_filter(own.optimizer, start)
-        step = functools.partial(
-            train_step,
-            loss=apply,
-            loss_weights=lambda batch: {"loss": jnp.float32(4)},
-            optimizer=make,
-            micro_batches=1,
-            learns=learns,
-        )
+        gradient = gradient_of(without_carry(apply), learns, 1)
+        step = functools.partial(train_step, gradient=gradient, optimizer=make)
         state = init_state(start, make, learns=learns)
-        given = (state, {"x": jnp.ones((2, 3))}, 0, 0.1)
+        given = (state, {"x": jnp.ones((2, 3))}, jax.random.key(0), 0.1)
         return str(jax.make_jaxpr(step)(*given)).count("dot_general")
 
     # Two products forward, and one for the head's gradient. The layer's takes two more.

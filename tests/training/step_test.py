@@ -10,6 +10,7 @@ import pytest
 
 from bert_jax.training import step
 from bert_jax.training.step import init_state
+from bert_jax.training.transforms import accumulate, uneven_weights, without_carry
 
 
 def loss(params, batch, key):
@@ -42,16 +43,11 @@ def take(batch, micro_batches=1, seed=0, at=0):
     optimizer = optax.sgd(0.1)
     params = {"w": jnp.array([0.5, -1.0, 2.0]), "b": jnp.array(0.3)}
     state = init_state(params, optimizer)._replace(step=jnp.int32(at))
+    gradient = accumulate(without_carry(loss), loss_weights, micro_batches)
     function = functools.partial(
-        step.train_step,
-        loss=loss,
-        loss_weights=loss_weights,
-        optimizer=optimizer,
-        seed=seed,
-        learning_rate=0.1 * (at + 1),
-        micro_batches=micro_batches,
+        step.train_step, gradient=gradient, optimizer=optimizer
     )
-    return jax.jit(function)(state, batch)
+    return jax.jit(function)(state, batch, jax.random.key(seed), 0.1 * (at + 1))
 
 
 def test_everything_that_a_run_carries_is_saved():
@@ -113,7 +109,7 @@ def test_weight_that_is_no_sum_over_rows_is_found(batch):
     def weights(rows):
         return loss_weights(rows) | {"mean": jnp.float32(1)}
 
-    found = jax.jit(lambda rows: step.uneven_weights(weights, rows, 4))(batch)
+    found = jax.jit(lambda rows: uneven_weights(weights, rows, 4))(batch)
     assert {name for name, is_uneven in found.items() if is_uneven} == {"mean"}
 
 
@@ -147,12 +143,10 @@ def test_carry_goes_to_the_next_step(batch):
     take = jax.jit(
         functools.partial(
             step.train_step,
-            loss=carried,
-            loss_weights=loss_weights,
-            optimizer=optimizer,
+            key=jax.random.key(0),
             learning_rate=jnp.float32(0.1),
-            seed=0,
-            micro_batches=1,
+            gradient=accumulate(carried, loss_weights, 1),
+            optimizer=optimizer,
         )
     )
     state, metrics = take(first, batch)

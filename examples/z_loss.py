@@ -1,0 +1,38 @@
+"""A transform of a loss: the masked LM with a z-loss (Chowdhery et al. 2022, PaLM).
+
+    python -m bert_jax.main --config=examples/z_loss.py
+
+The square of the logarithm of the softmax's divisor is added, which keeps it near 1.
+"""
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from bert_jax.registry import TRANSFORMS
+from bert_jax.tasks.objectives import masked_targets
+from bert_jax.tasks.pretraining import Pretraining
+from bert_jax.training.transforms import Loss, Transform
+
+extends = "tiny"
+COEFFICIENT = 1e-4
+
+
+def with_z_loss(loss: Loss, task: Pretraining) -> Loss:
+    def changed(params, batch, key, carry):
+        sums, carry = loss(params, batch, key, carry)
+        # The same outputs as in `loss`: the compiler computes them once.
+        logits = task.apply(params, batch, key)["masked_lm_logits"]
+        squares = jax.nn.logsumexp(logits, axis=-1) ** 2
+        total = jnp.sum(masked_targets(batch).weights * squares)
+        return sums | {"z_loss": COEFFICIENT * total}, carry
+
+    return changed
+
+
+TRANSFORMS["z_loss"] = Transform(with_z_loss, {"z_loss": "masked_lm_loss"})
+
+
+def get_config(config: ConfigDict) -> ConfigDict:
+    config.train.transforms = ("z_loss",)
+    return config
