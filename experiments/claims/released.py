@@ -30,7 +30,7 @@ from bert_jax.convert import weights
 from bert_jax.runtime.terminal import format_table
 from experiments.lib import command_line, report
 
-_BATCH, _LENGTH, _WARMUP = 32, 128, 0.1
+_BATCH, _LENGTH, _WARMUP, _EPSILON = 32, 128, 0.1, 1e-8
 
 
 class Glue(NamedTuple):
@@ -74,6 +74,7 @@ def run_ours(options: Any, task: str, seed: int) -> dict[str, float]:
         "task.max_seq_length": _LENGTH,
         "optimizer.name": "adamw",
         "optimizer.learning_rate": options.rate,
+        "optimizer.eps": _EPSILON,
         "optimizer.warmup_fraction": _WARMUP,
         "train.batch_size": _BATCH,
         "train.num_epochs": options.epochs,
@@ -136,6 +137,7 @@ def train_with_torch(options: Any, task: str, seed: int) -> dict[str, float]:
             learning_rate=options.rate,
             warmup_steps=math.ceil(_WARMUP * options.epochs * len(rows) / _BATCH),
             weight_decay=0.01,
+            adam_epsilon=_EPSILON,
             seed=seed,
             save_strategy="no",
             report_to=[],
