@@ -38,10 +38,9 @@ class Registry(UserDict[str, Any]):
         """Returns the error for a name, None if it is here or comes with a family."""
         if name in self or name in (brought := self._brought()):
             return None
-        return (
-            f"choose one of {', '.join([*self, *brought])}; one of your own needs the "
-            "--config file that adds it"
-        )
+        names = ", ".join([*self, *brought])
+        choice = f"choose one of {names}" if names else "is not here"
+        return f"{choice}; one of your own needs the --config file that adds it"
 
     def lookup(self, name: str) -> Any:
         """Returns the object registered under a name.
