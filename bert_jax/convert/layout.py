@@ -27,6 +27,7 @@ PROBLEM_TYPES = {
     "multilabel": "multi_label_classification",
     "regression": "regression",
 }
+KINDS = {problem: kind for kind, problem in PROBLEM_TYPES.items()}
 # Heads with one output per label.
 LABELLED_HEADS = ("sequence_classification", "token_classification")
 
@@ -63,9 +64,8 @@ class Weights:
     @property
     def kind(self) -> str | None:
         """The `task.kind` of a text classifier, if it is known."""
-        kinds = {problem: kind for kind, problem in PROBLEM_TYPES.items()}
         one = "regression" if len(self.labels) == 1 else None
-        return kinds.get(self.problem_type or "", one)
+        return KINDS.get(self.problem_type or "", one)
 
     def without(self, parts: Collection[str], why: str) -> "Weights":
         """Leaves out parts, and records them in `left_over`."""

@@ -247,8 +247,7 @@ class HuggingFace(Source):
         return self._layout.architectures.get(named, ())
 
     def kind(self) -> str | None:
-        kinds = {problem: kind for kind, problem in layout.PROBLEM_TYPES.items()}
-        return kinds.get(self._fields.get("problem_type") or "")
+        return layout.KINDS.get(self._fields.get("problem_type") or "")
 
     def recorded(self) -> dict[str, Any] | None:
         config: dict[str, Any] | None = self._provenance().get("config")

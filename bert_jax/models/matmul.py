@@ -102,7 +102,7 @@ def _linear_forward(
     return linear(names, x, kernel, bias), (x, kernel, bias)
 
 
-def linear_gradients(
+def _linear_backward(
     names: tuple[str | None, ...], arrays: tuple[Array, Array, Array], gradient: Array
 ) -> tuple[Array, Array, Array]:
     """Returns the gradients of `x`, `kernel` and `bias`, which are `arrays`."""
@@ -119,7 +119,7 @@ def linear_gradients(
     )
 
 
-linear.defvjp(_linear_forward, linear_gradients)
+linear.defvjp(_linear_forward, _linear_backward)
 
 
 def _einsum(spec: str, a: Array, b: Array, result: DTypeLike) -> Array:

@@ -197,7 +197,7 @@ def train_step(
     unless = anomaly.SelectUnlessBad(bad)
     params = select_params(state.params, grads)
     updates, opt_state = optax.with_extra_args_support(optimizer).update(
-        *(grads, state.opt_state, params), learning_rate=learning_rate, unless=unless
+        grads, state.opt_state, params, learning_rate=learning_rate, unless=unless
     )
     params, opt_state, carry = unless(
         (optax.apply_updates(params, updates), opt_state, carry),
@@ -386,16 +386,14 @@ class Step:
         function = beside(function, constants)
 
         def make(function: Callable[..., Any]) -> Gradient:
-            rest = self._weights, micro_batches
-            if task.compares_rows:
-                return cached(function, task.batch_loss, *rest)
-            return accumulate(function, *rest)
+            if not task.compares_rows:
+                return accumulate(function, self._weights, micro_batches)
+            return cached(function, task.batch_loss, self._weights, micro_batches)
 
-        learns = self._learns
-        found = only(make, function, learns) if learns else make(function)
+        gradient = only(make, function, self._learns)
         for transform in self._transforms:
-            found = transform.gradient(found, task)
-        return found
+            gradient = transform.gradient(gradient, task)
+        return gradient
 
     def parameter_counts(self) -> tuple[int, int]:
         """Returns the numbers of a seed's parameters: the model's, those that learn."""

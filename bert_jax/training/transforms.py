@@ -106,14 +106,14 @@ def merged(
 def only(
     make: Callable[[Any], Gradient],
     function: Callable[..., Any],
-    learns: Callable[[str], bool],
+    learns: Callable[[str], bool] | None,
 ) -> Gradient:
     """Returns the gradient of the parameters that learn.
 
     Args:
       make: Transform that makes the gradient of `function`.
       function: A loss, or a function of vectors.
-      learns: Whether a parameter learns, by its path.
+      learns: Whether a parameter learns, by its path. None means that all do.
     """
 
     def gradient(params: Params, *rest: Any) -> Gradients:
@@ -241,8 +241,8 @@ def select_params(params: Params, names: Params) -> Params:
 
 def join(params: Params, others: Params) -> Params:
     """Returns one tree with the leaves of two. Those of `others` win."""
-    trees = (flatten_dict(x, keep_empty_nodes=True) for x in (params, others or {}))
-    return unflatten_dict(next(trees) | next(trees))
+    flat = flatten_dict(params, keep_empty_nodes=True)
+    return unflatten_dict(flat | flatten_dict(others, keep_empty_nodes=True))
 
 
 def split_rows(batch: Arrays, parts: int) -> dict[str, Array]:

@@ -524,11 +524,10 @@ def fill(column: Column, only: str = "") -> Iterator[Cell]:
             yield Cell(column, name, "fails", f"{shown:.300} ({at})")
         elif isinstance(plain, Exception):
             yield Cell(column, name, "fails", f"without it: {plain!r:.300}")
+        elif wrong := difference(option, plain, found):
+            yield Cell(column, name, "fails", wrong)
         else:
-            if wrong := difference(option, plain, found):
-                yield Cell(column, name, "fails", wrong)
-            else:
-                yield Cell(column, name, "works", found.digest())
+            yield Cell(column, name, "works", found.digest())
 
 
 def main() -> None:

@@ -51,14 +51,14 @@ def gradient_of(loss, learns, parts):
     def make(loss):
         return accumulate(loss, lambda batch: {"loss": jnp.sum(batch["x"])}, parts)
 
-    return make(loss) if learns is None else only(make, loss, learns)
+    return only(make, loss, learns)
 
 
 def three_steps(config, start, held=None):
     """The state before and after three steps, and their gradients' norms."""
     make = optimizer.make_optimizer(config)
     learns = optimizer.trainable_filter(config.optimizer, start)
-    gradient = gradient_of(beside(without_carry(loss), held), learns, 2)
+    gradient = gradient_of(beside(without_carry(loss), held or {}), learns, 2)
     step = jax.jit(functools.partial(train_step, gradient=gradient, optimizer=make))
     first = state = init_state(start, make, learns=learns)
     norms = []
