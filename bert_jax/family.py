@@ -9,8 +9,8 @@ Code that depends on the kind of model calls its family. `FAMILIES` has the name
 
     FAMILIES["mine"] = Mine()
 
-Each folder of families/ has one that comes with this code, as FAMILY. None of it is
-imported before a config, a vocabulary or a folder of weights needs it.
+Each folder of bert_jax/families/ has one, as FAMILY. None of it is imported before a
+config, a vocabulary or a folder of weights needs it.
 """
 
 import operator

@@ -69,11 +69,11 @@ def import_object(path: str) -> Any:
 
 
 def _folders() -> dict[str, str]:
-    """Returns the families of families/, not imported."""
-    spec = importlib.util.find_spec("families")
+    """Returns the families of bert_jax/families/, not imported."""
+    spec = importlib.util.find_spec("bert_jax.families")
     where = spec.submodule_search_locations if spec else None
     names = sorted(module.name for module in pkgutil.iter_modules(where or []))
-    return {name: f"families.{name}:FAMILY" for name in names}
+    return {name: f"bert_jax.families.{name}:FAMILY" for name in names}
 
 
 FAMILIES = Registry(

@@ -11,8 +11,8 @@ Fields of `model` that are not here do nothing. See docs/elmo.md.
 from ml_collections import ConfigDict
 
 from bert_jax.config import fields
+from bert_jax.families.elmo import fields as own
 from configs import common
-from families.elmo import fields as own
 
 SIZES = ("released", "tiny")
 

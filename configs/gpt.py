@@ -14,8 +14,8 @@ BooksCorpus, which is no longer distributed. The default here is PG-19.
 from ml_collections import ConfigDict
 
 from bert_jax.config import fields
+from bert_jax.families.gpt import fields as own
 from configs import base, tiny
-from families.gpt import fields as own
 
 
 def get_config(size: str = "base") -> ConfigDict:

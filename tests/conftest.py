@@ -39,7 +39,7 @@ from tests import micro_config, shapes, shared_cache
 # A job in the background of a script ignores Ctrl-C, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 shared_cache.write_whole()
-shapes.check("bert_jax", "families")
+shapes.check("bert_jax")
 pytest.register_assert_rewrite("runs", "asking", "extracting")
 
 

@@ -9,8 +9,8 @@ from paper_runs import data, kinds, planned
 
 from bert_jax.config import configuration
 from bert_jax.data import loader
+from bert_jax.families.elmo import streams
 from experiments.paper import beside, budget, options
-from families.elmo import streams
 
 __all__ = ["data"]  # a fixture
 

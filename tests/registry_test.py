@@ -11,7 +11,8 @@ from bert_jax.family import Family
 def test_registry_finds_a_family_s_parts_by_name():
     assert "openai_adam" not in registry.OPTIMIZERS
     assert (
-        registry.OPTIMIZERS.lookup("openai_adam").__module__ == "families.gpt.optimizer"
+        registry.OPTIMIZERS.lookup("openai_adam").__module__
+        == "bert_jax.families.gpt.optimizer"
     )
 
     class Mine(Family):

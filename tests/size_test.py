@@ -9,7 +9,6 @@ ROOMS = (
     "configs",
     "examples",
     "experiments",
-    "families",
     "launch",
     "tests",
 )

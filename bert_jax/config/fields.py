@@ -137,7 +137,7 @@ FIELDS: dict[str, Field] = {
     # The encoder's matrices that get them, by the end of their name: query, key, value,
     # attention/output, intermediate, output (of both kinds)
     "model.lora_targets": Field(("query", "value"), empty_error),
-    # bert, or another folder of families/, by its name. configs/NAME.py and
+    # bert, or another folder of bert_jax/families/, by its name. configs/NAME.py and
     # configs/finetune/ with model=NAME set it.
     "model.architecture": _sized("bert", registry.FAMILIES),
     # Each position sees only those before it. task.objective=ltr sets it, and a run

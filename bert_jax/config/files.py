@@ -29,7 +29,7 @@ from bert_jax.errors import UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 # Packages whose code a run's record leaves out: their version is that of the software.
-_OURS = {"bert_jax", "families", *sys.stdlib_module_names}
+_OURS = {"bert_jax", *sys.stdlib_module_names}
 _INSTALLED = {"site-packages", "dist-packages"}
 # A registry's values may name an object so.
 _IMPORT_PATH = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):\w+")

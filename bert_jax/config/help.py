@@ -78,7 +78,7 @@ def field_meanings(architecture: str, *more: Path) -> dict[str, str]:
     Args:
       more: The user's config files, which may define fields of a task.
     """
-    family = files.CONFIGS.parent / "families" / architecture / "fields.py"
+    family = Path(__file__).parents[1] / "families" / architecture / "fields.py"
     found: dict[str, str] = {}
     for path in filter(Path.exists, (*more, Path(fields.__file__), family)):
         found |= _comments(path.read_text("utf-8").splitlines())

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
+from bert_jax.families.elmo import sources
 from experiments.paper import beside, tables
 from experiments.paper.systems import Pretraining, System, Table
-from families.elmo import sources
 
 # Those that compare no kinds of pre-training. The last two take one row's weights.
 _OF_ONE = ("table7", "features")

@@ -26,6 +26,7 @@ from tokenizers import Tokenizer
 from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
+from bert_jax.families.elmo.systems import Mix
 from bert_jax.models.heads import count_parameters
 from bert_jax.models.layers import dropout
 from bert_jax.models.lstm import BiLstm
@@ -36,7 +37,6 @@ from bert_jax.types import DropoutKey
 from configs.finetune import ner
 from experiments.lib import programs
 from experiments.paper.feature_choices import CHOICES, chosen
-from families.elmo.systems import Mix
 
 NAME = "vectors_ner"
 

@@ -12,11 +12,11 @@ from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import export, layout, weights
 from bert_jax.errors import UserError
+from bert_jax.families.gpt.layout import LAYOUT as GPT
+from bert_jax.families.gpt.model import GptWithHeads
+from bert_jax.families.gpt.vocabulary import BYTE_PAIRS
 from bert_jax.training import run_config, setup, sharding
 from bert_jax.workdir import folder as workdir
-from families.gpt.layout import LAYOUT as GPT
-from families.gpt.model import GptWithHeads
-from families.gpt.vocabulary import BYTE_PAIRS
 from tests.close import assert_close
 
 TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"

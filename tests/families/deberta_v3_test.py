@@ -13,9 +13,9 @@ from micro import initial_params, small_config
 import bert_jax
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
+from bert_jax.families.deberta_v3 import FAMILY, model
 from bert_jax.models.encoder import stack_layers
 from bert_jax.models.heads import init_model
-from families.deberta_v3 import FAMILY, model
 from tests.close import assert_close
 
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from families.elmo import characters
+from bert_jax.families.elmo import characters
 
 
 def by_the_rules(word, length=50):

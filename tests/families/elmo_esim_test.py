@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from families.elmo import esim
-from families.elmo import systems as elmo_systems
-from families.elmo.systems import ElmoSystem, System
+from bert_jax.families.elmo import esim
+from bert_jax.families.elmo import systems as elmo_systems
+from bert_jax.families.elmo.systems import ElmoSystem, System
 from tests.families.elmo_systems_test import (
     CONFIG,
     PAIRS,

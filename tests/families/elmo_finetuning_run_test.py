@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from runs import here, losses, run, write_pairs
 
+from bert_jax.families.elmo import model as elmo
+from bert_jax.families.elmo import released
+from bert_jax.families.elmo.config import ElmoConfig
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
-from families.elmo import model as elmo
-from families.elmo import released
-from families.elmo.config import ElmoConfig
 
 SIZES = ElmoConfig(
     vocab_size=1,

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from families.elmo import model as elmo
-from families.elmo.config import ElmoConfig, flops
+from bert_jax.families.elmo import model as elmo
+from bert_jax.families.elmo.config import ElmoConfig, flops
 from tests.close import assert_close
 
 CONFIG = ElmoConfig(

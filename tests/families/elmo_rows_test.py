@@ -4,8 +4,8 @@ import numpy as np
 
 from bert_jax.config import configuration
 from bert_jax.data.rows import Feature
-from families.elmo import characters
-from families.elmo import rows as word_rows
+from bert_jax.families.elmo import characters
+from bert_jax.families.elmo import rows as word_rows
 
 ELMO = "configs/finetune/text.py:model=elmo,recipe=tiny"
 

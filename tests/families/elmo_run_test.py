@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from runs import here, losses
 
+from bert_jax.families.elmo import loading as elmo
+from bert_jax.families.elmo import model as models
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
-from families.elmo import loading as elmo
-from families.elmo import model as models
 from tests.close import assert_close
 
 ONE = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
@@ -88,4 +88,4 @@ def test_run_s_vectors_are_those_of_python(trained, tmp_path):
 def test_elmo_has_nothing_to_predict(trained):
     _, workdir = trained
     _, error = here(f"--workdir={workdir}", "--mode=predict", status=2)
-    assert "families.elmo.load" in error and error.count("\n") == 1
+    assert "bert_jax.families.elmo.load" in error and error.count("\n") == 1

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from families.elmo import sampled_softmax
+from bert_jax.families.elmo import sampled_softmax
 
 CLASSES, SAMPLES = 40, 12
 

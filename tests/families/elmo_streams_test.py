@@ -8,9 +8,9 @@ import pytest
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
+from bert_jax.families.elmo import characters, streams
+from bert_jax.families.elmo.batches import Windows
 from configs import elmo
-from families.elmo import characters, streams
-from families.elmo.batches import Windows
 
 LONG = "x" * 10_000
 TRAIN = [["The", "cat", "sat", "."], ["A", "dog", ",", "the", "dog", "."]]
@@ -98,7 +98,9 @@ def epoch_order(data, seed, epoch):
 
 def test_windows_of_two_epochs(prepared, monkeypatch):
     _, data = prepared
-    monkeypatch.setattr("families.elmo.batches._KEPT", 6)  # rare words are spelt
+    monkeypatch.setattr(
+        "bert_jax.families.elmo.batches._KEPT", 6
+    )  # rare words are spelt
     windows = Windows(data, "train", 9, 12)
     assert windows.places == 24 and windows.steps(2, 3) == 4
     batches = list(itertools.islice(windows.train(0, 2, 3, slice(None), 7), 10))

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import special
 
-from families.elmo import characters
-from families.elmo import loading as public
-from families.elmo import released as weights
-from families.elmo import systems as elmo_systems
-from families.elmo.config import ElmoConfig
-from families.elmo.model import Elmo
-from families.elmo.systems import Classifier, ElmoSystem, Marks, System
+from bert_jax.families.elmo import characters
+from bert_jax.families.elmo import loading as public
+from bert_jax.families.elmo import released as weights
+from bert_jax.families.elmo import systems as elmo_systems
+from bert_jax.families.elmo.config import ElmoConfig
+from bert_jax.families.elmo.model import Elmo
+from bert_jax.families.elmo.systems import Classifier, ElmoSystem, Marks, System
 from tests.close import assert_close
 
 CONFIG = ElmoConfig(

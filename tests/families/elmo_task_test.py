@@ -7,8 +7,8 @@ import pytest
 from micro import initial_params
 
 from bert_jax import tasks
+from bert_jax.families.elmo import sampled_softmax
 from configs import elmo as elmo_config
-from families.elmo import sampled_softmax
 from tests.close import GRADIENT_TERMS, assert_close
 
 NAMES = ("", "_backward")

@@ -8,9 +8,9 @@ import pytest
 
 from bert_jax.convert.weights import find_source
 from bert_jax.errors import UserError
-from families.elmo import characters
-from families.elmo import loading as elmo
-from families.elmo import released as weights
+from bert_jax.families.elmo import characters
+from bert_jax.families.elmo import loading as elmo
+from bert_jax.families.elmo import released as weights
 from tests.close import assert_close
 
 h5py = pytest.importorskip("h5py", reason="needs the elmo extra")

@@ -10,10 +10,10 @@ import pytest
 from micro import bert_config, initial_params
 
 from bert_jax.convert import layout
+from bert_jax.families.gpt.layout import LAYOUT as GPT
+from bert_jax.families.gpt.model import GptForPreTraining, GptWithHeads
 from bert_jax.models.config import pretraining_flops
 from bert_jax.models.heads import init_model
-from families.gpt.layout import LAYOUT as GPT
-from families.gpt.model import GptForPreTraining, GptWithHeads
 from tests.close import GRADIENT_TERMS, assert_close
 
 SIZES = {

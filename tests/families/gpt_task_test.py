@@ -12,9 +12,9 @@ from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.convert import layout
 from bert_jax.data.rows import Rows
-from families.gpt.finetuning import LM_LOSS
-from families.gpt.layout import LAYOUT as GPT
-from families.gpt.vocabulary import BYTE_PAIRS
+from bert_jax.families.gpt.finetuning import LM_LOSS
+from bert_jax.families.gpt.layout import LAYOUT as GPT
+from bert_jax.families.gpt.vocabulary import BYTE_PAIRS
 from tests.tasks.small_squad import gold_answer, squad_row
 from tests.tasks.small_texts import choice_row, text_row
 

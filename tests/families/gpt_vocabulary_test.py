@@ -9,9 +9,9 @@ import pytest
 from bert_jax import tokenization
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
+from bert_jax.families.gpt import vocabulary as byte_pairs
+from bert_jax.families.gpt.vocabulary import BYTE_PAIRS
 from configs import common
-from families.gpt import vocabulary as byte_pairs
-from families.gpt.vocabulary import BYTE_PAIRS
 
 ODD = (
     *(

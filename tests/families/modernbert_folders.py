@@ -7,7 +7,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from bert_jax.convert import layout as core
-from families.modernbert.layout import LAYOUT
+from bert_jax.families.modernbert.layout import LAYOUT
 
 ARCHITECTURES = sorted(LAYOUT.architectures)
 SIZES = {

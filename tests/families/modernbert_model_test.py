@@ -15,16 +15,16 @@ from modernbert_folders import drawn, fields
 
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
-from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Packed
-from bert_jax.models.heads import count_parameters, init_model
-from bert_jax.training import optimizer
-from families.modernbert.layout import LAYOUT
-from families.modernbert.model import (
+from bert_jax.families.modernbert.layout import LAYOUT
+from bert_jax.families.modernbert.model import (
     ModernBert,
     ModernBertForPreTraining,
     ModernBertWithHeads,
 )
+from bert_jax.models.config import BertConfig
+from bert_jax.models.encoder import Packed
+from bert_jax.models.heads import count_parameters, init_model
+from bert_jax.training import optimizer
 from tests.close import GRADIENT_TERMS, assert_close
 
 PACKED = [[17, 13, 9], [25, 12]]  # tokens of the texts of two rows of 40

@@ -5,9 +5,9 @@ import pytest
 
 import bert_jax
 from bert_jax import registry, tokenization
+from bert_jax.families.gpt.vocabulary import BYTE_PAIRS
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from bert_jax.tokenization.wordpiece import WORDPIECE
-from families.gpt.vocabulary import BYTE_PAIRS
 
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""

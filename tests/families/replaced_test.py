@@ -15,12 +15,12 @@ from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.data import loader
+from bert_jax.families.electra import replaced
 from bert_jax.registry import FAMILIES
 from bert_jax.tokenization.wordpiece import WORDPIECE
 from bert_jax.training import setup, sharding
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
-from families.electra import replaced
 from tests.close import assert_close
 
 LAST = "--config.predict.layers=-1"

@@ -10,8 +10,8 @@ import bert_jax
 from bert_jax import tokenization
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
+from bert_jax.families.roberta.layout import LAYOUT
 from bert_jax.tokenization.byte_level import ANGLED
-from families.roberta.layout import LAYOUT
 from tests.parity import check_same, outputs_of
 
 ARCHITECTURES = sorted(LAYOUT.architectures)

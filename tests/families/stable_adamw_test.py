@@ -7,8 +7,8 @@ import optax
 from ml_collections import ConfigDict
 
 from bert_jax.config import configuration
+from bert_jax.families.modernbert.optimizer import stable_adamw
 from bert_jax.training.optimizer import learning_rates
-from families.modernbert.optimizer import stable_adamw
 from tests.close import assert_close
 
 FIELDS = ConfigDict({"beta1": 0.9, "beta2": 0.98, "eps": 1e-6, "weight_decay": 0.3})

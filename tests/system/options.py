@@ -517,7 +517,7 @@ def fill(column: Column, only: str = "") -> Iterator[Cell]:
             ours = [
                 x
                 for x in traceback.extract_tb(found.__traceback__)
-                if "bert_jax" in x.filename or "families" in x.filename
+                if "bert_jax" in x.filename
             ]
             where = ours[-1] if ours else traceback.extract_tb(found.__traceback__)[-1]
             at = f"{Path(where.filename).name}:{where.lineno}"

@@ -11,10 +11,10 @@ from tokenizers.processors import RobertaProcessing, TemplateProcessing
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
+from bert_jax.families.gpt.vocabulary import BYTE_PAIRS
 from bert_jax.family import Family
 from bert_jax.registry import FAMILIES
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
-from families.gpt.vocabulary import BYTE_PAIRS
 
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""
@@ -24,7 +24,7 @@ SAMPLE = 3_000  # lines of real text, out of many
 
 @pytest.fixture(autouse=True, scope="module")
 def families():
-    """Families of each kind, as those of families/ name them."""
+    """Families of each kind, as those of bert_jax/families/ name them."""
 
     def named(kind):
         return type("Stand", (Family,), {"vocabulary": kind, "model_type": ""})()

@@ -1,0 +1,117 @@
+"""ELMo's vectors of words, from its released files: `bert_jax.families.elmo.load`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from bert_jax.convert import weights
+from bert_jax.data.rows import power_of_two
+from bert_jax.errors import UserError
+from bert_jax.families.elmo import characters, model, released, sources
+from bert_jax.runtime import storage
+from bert_jax.workdir import folder as workdir
+
+_BATCH = 32  # sentences that are computed at a time
+
+
+def load(folder: str | Path) -> "Elmo":
+    """Loads an ELMo. See `bert_jax.families.elmo.load`."""
+    place = storage.storage_path(folder)
+    if not sources.is_run(place):
+        return Elmo(*released.read(Path(folder)))
+    config, source = (
+        workdir.recorded_config(place, code=False),
+        weights.find_source(place),
+    )
+    if not isinstance(source, sources.ElmoSource):
+        raise UserError(f"{folder}: a run of {config.task.name}, which has no ELMo")
+    return Elmo(model.ElmoConfig.of_run(config), source.load().params["elmo"])
+
+
+class Elmo:
+    """A frozen ELMo.
+
+    Attributes:
+      config: Sizes of the model.
+      params: Parameters in the layout of `bert_jax.families.elmo.model`.
+      cut: Number of words so far with more bytes than it reads.
+    """
+
+    def __init__(self, config: model.ElmoConfig, params: Mapping[str, Any]):
+        self.config, self.cut = config, 0
+        self.params = jax.tree.map(jnp.asarray, params)
+        module = model.Elmo(config)
+
+        def run(params: Any, ids: Int[Array, "batch words characters"]) -> Array:
+            return module.apply({"params": params}, ids, method="layers")[0]
+
+        self._run = jax.jit(run)
+
+    def encode(
+        self, sentences: Sequence[Sequence[str]]
+    ) -> list[Float[np.ndarray, "layers words both"]]:
+        """Returns each sentence's layers: the words' vectors, then each LSTM layer's
+        outputs.
+
+        The two directions are side by side. The first layer has the words' vectors
+        twice, as in bilm. Each sentence is read by itself, from its <S> to its </S>,
+        which are not among the vectors. (bilm and AllenNLP carry the state from one
+        batch to the next, so that their vectors depend on what they read before.)
+
+        Args:
+          sentences: Words of each sentence. A text must be cut into words in the way
+            that the model was trained on. The released ones take punctuation as
+            separate words.
+
+        Raises:
+          TypeError: A sentence is a text, not a sequence of words.
+        """
+        for sentence in sentences:
+            if isinstance(sentence, str):
+                raise TypeError(f"a sentence must be words, such as {sentence.split()}")
+            self.cut += characters.are_cut(sentence, self.config.max_characters)
+        order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
+        by_index: dict[int, np.ndarray] = {}
+        for start in range(0, len(order), _BATCH):
+            batch = order[start : start + _BATCH]
+            chosen = [sentences[i] for i in batch]
+            for i, layers in zip(batch, self._layers(chosen), strict=True):
+                by_index[i] = layers[:, 1 : len(sentences[i]) + 1]
+        return [by_index[i] for i in range(len(sentences))]
+
+    def mix(
+        self,
+        sentences: Sequence[Sequence[str]],
+        weights: Sequence[float] | None = None,
+        gamma: float = 1.0,
+    ) -> list[Float[np.ndarray, "words both"]]:
+        """Returns ELMo's vectors: gamma times the layers' sum by softmax(weights).
+
+        Args:
+          weights: Weights of the layers, before the softmax. None means all the same.
+        """
+        count = self.config.num_hidden_layers + 1
+        share = np.zeros(count) if weights is None else np.asarray(weights, float)
+        if share.shape != (count,):
+            raise ValueError(f"weights: {count} are needed, one for each layer")
+        share = np.exp(share - share.max())
+        share = gamma * share / share.sum()
+        return [
+            np.einsum("l,lwd->wd", share, layers).astype(np.float32)
+            for layers in self.encode(sentences)
+        ]
+
+    def _layers(
+        self, sentences: Sequence[Sequence[str]]
+    ) -> Float[np.ndarray, "batch layers words both"]:
+        ids = characters.of_sentences(sentences, self.config.max_characters)
+        # Few shapes are few compilations.
+        rows = [power_of_two([len(sentences)]), power_of_two([ids.shape[1]])]
+        padding = [(0, size - n) for size, n in zip(rows, ids.shape, strict=False)]
+        padded = jnp.asarray(np.pad(ids, [*padding, (0, 0)]))
+        return np.asarray(self._run(self.params, padded))[: len(sentences)]

@@ -1,0 +1,189 @@
+"""GPT's fine-tuning (Radford et al. 2018, sections 3.2 and 3.3, and train.py).
+
+A text is `_start_ a _classify_`, a pair `_start_ a _delimiter_ b _classify_`. A linear
+layer reads the vector of `_classify_`. The language model's loss on the same rows is
+added, half of it. Tasks do not change: `of` joins one with the differences below.
+
+SQuAD and NER are ours: the paper has neither. A question precedes its context, so that
+the context's tokens have seen it. A word is tagged at its last token, and "no answer"
+is scored at `_classify_`, the only token that has seen all of them.
+"""
+
+import functools
+import math
+import types
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax.errors import UserError
+from bert_jax.families.gpt.pretraining import GptPretraining
+from bert_jax.models.architectures import BertWithHeads
+from bert_jax.models.config import encoder_flops
+from bert_jax.tasks import distillation
+from bert_jax.tasks.cross_entropy import cross_entropy
+from bert_jax.tasks.finetuning import Finetuning
+from bert_jax.tasks.ner.task import Ner
+from bert_jax.tasks.pretraining import Pretraining
+from bert_jax.tasks.squad.task import Squad
+from bert_jax.tasks.swag import Swag
+from bert_jax.tasks.task import Shapes, Task
+from bert_jax.tasks.text import Text
+from bert_jax.types import Arrays, DropoutKey, Scalars
+
+# The language model's part of the loss, as it is added: times `task.lm_coef`.
+LM_LOSS = "auxiliary_lm_loss"
+_KINDS = (Text, Swag, Ner, Squad)
+
+
+class GptFinetuning(Finetuning):
+    """Adds the language model's loss to that of a task.
+
+    Args:
+      config: Config whose `config.task` also has `lm_coef`, the factor of that loss.
+    """
+
+    causal = True  # see Ner and Squad
+
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        super().__init__(config, tokenizer)
+        for name, only in (("bilstm", False), ("windows", 1)):
+            if config.task.get(name, only) != only:
+                raise UserError(
+                    f"config.task.{name}={config.task[name]}: reads BERT's vectors, "
+                    f"and config.model.architecture=gpt is a GPT; leave it {only}"
+                )
+
+    @functools.cached_property
+    def _trained(self) -> BertWithHeads:
+        """The model with its language model, which training alone needs.
+
+        In the published code tokens and positions are rows of one table, and the
+        language model scores all of them.
+        """
+        return self.model.clone(
+            heads=(self.head, "masked_lm"),
+            scored_positions=self.config.task.max_seq_length,
+        )
+
+    @property
+    def _lm_coef(self) -> float:
+        return self.config.task.get("lm_coef", 0.0)
+
+    def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
+        """Returns the task's loss and, unless its factor is 0, the language model's."""
+        if not self._lm_coef:
+            return super().loss(params, batch, key)
+        inputs = [batch[n] for n in ("input_ids", "input_mask", "segment_ids")]
+        outputs = distillation.apply_model(
+            self._trained, params, (*inputs, key), self.compared
+        )
+        means = lm_losses(outputs.pop("lm_logits"), batch)
+        total = jnp.sum(_sequences(batch) * means.reshape(*_rows(batch)))
+        losses = self.losses(params, outputs, batch)
+        return {**losses, LM_LOSS: self._lm_coef * total}
+
+    def loss_weights(self, batch: Arrays) -> Scalars:
+        """Adds the number of sequences: each counts the same, whatever its length."""
+        weights = super().loss_weights(batch)
+        if self._lm_coef:
+            weights[LM_LOSS] = jnp.sum(_sequences(batch))
+        return weights
+
+    def flops(self, shapes: Shapes) -> int:
+        """Returns the FLOPs of the encoder and of the language model."""
+        *rows, length = shapes["input_ids"]
+        model = self.model_config
+        pieces = model.vocab_size + self.config.task.max_seq_length
+        scores = 3 * 2 * (length - 1) * model.hidden_size * pieces
+        each = encoder_flops(model, length) + (scores if self._lm_coef else 0)
+        return math.prod(rows) * each
+
+
+class GptClassification(GptFinetuning, Text):
+    """A text, or a pair in one order or in both.
+
+    Args:
+      config: Config whose `config.task` also has `both_orders`: each pair is two
+        sequences, and the classifier reads the sum of their vectors (section 3.3,
+        similarity).
+    """
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        length = self.config.task.max_seq_length
+        return (2, length) if self._both_orders else (length,)
+
+    @property
+    def _both_orders(self) -> bool:
+        return self.config.task.get("both_orders", False)
+
+    def sequence(self, a: list[int], b: list[int] | None, split: str) -> dict[str, Any]:
+        one = super().sequence(a, b, split)
+        if not self._both_orders:
+            return one
+        ids, segments = one["input_ids"], one["segment_ids"]
+        middle = int(np.sum(segments == 0))  # where the second text begins
+        other, owners = ids, segments  # a text alone is its own other order
+        if middle < len(ids):
+            first, second = ids[1 : middle - 1], ids[middle:-1]
+            start, delimiter, end = ids[:1], ids[middle - 1 : middle], ids[-1:]
+            other = np.concatenate([start, second, delimiter, first, end])
+            owners = (np.arange(len(ids)) > len(second) + 1).astype(np.int32)
+        return {
+            "input_ids": np.stack([ids, other]),
+            "segment_ids": np.stack([segments, owners]),
+        }
+
+
+def lm_losses(
+    logits: Float[Array, "sequences length rows"], batch: Arrays
+) -> Float[Array, "sequences"]:
+    """Returns each sequence's mean cross entropy of the next token over its tokens.
+
+    It is in nats (train.py, lm_losses), and 0 for a sequence without tokens.
+    """
+    length = batch["input_ids"].shape[-1]
+    ids, mask = (
+        batch[name].reshape(-1, length)[:, 1:] for name in ("input_ids", "input_mask")
+    )
+    losses = cross_entropy(logits[:, :-1], ids) * mask
+    return losses.sum(axis=1) / jnp.maximum(mask.sum(axis=1), 1)
+
+
+def _rows(batch: Arrays) -> tuple[int, ...]:
+    return batch["input_ids"].shape[:-1]
+
+
+def _sequences(batch: Arrays) -> Float[Array, "batch *sequences"]:
+    """Returns 1 for each sequence, 0 for padding rows and choices that a row lacks."""
+    real = jnp.any(batch["input_mask"] == 1, axis=-1).astype(jnp.float32)
+    weights = batch["row_weights"]
+    return real * weights.reshape(-1, *([1] * (real.ndim - 1)))
+
+
+def of(name: str, task: Any) -> type[Task]:
+    """Returns a task as GPT does it.
+
+    Args:
+      name: Name of the task, for the error.
+      task: Class from `tasks.TASKS`.
+
+    Raises:
+      UserError: It is not one of those that GPT was fine-tuned on.
+    """
+    if task is Pretraining:
+        return GptPretraining
+    known = isinstance(task, type) and issubclass(task, _KINDS)
+    if not known:
+        raise UserError(
+            f"config.task.name={name}: config.model.architecture=gpt classifies texts "
+            "and pairs, chooses among endings, tags words and finds answers (glue.py, "
+            "text.py, imdb.py, swag.py, ner.py, squad.py); take a BERT for this task"
+        )
+    ours = GptClassification if issubclass(task, Text) else GptFinetuning
+    return types.new_class(f"Gpt{task.__name__}", (ours, task))
