@@ -42,7 +42,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        init_from: str = "pretrained/mini",
+        init_from: str = "mini",
         *,
         config: str | None = None,
         num_epochs: float = 3.0,
@@ -59,7 +59,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
           init_from: Weights to start from (docs/weights.md).
           config: A config file of text classification, with its arguments, such as
             "finetune/text:recipe=base". None means finetune/text of the weights' family
-            and, for those as small as pretrained/mini, with recipe=tiny.
+            and, for those as small as mini, with recipe=tiny.
           num_epochs: Passes over the training texts.
           learning_rate: Largest rate. None means the config's.
           batch_size: Texts of a step.

@@ -11,7 +11,7 @@ holds several. docs/english.md shows the results.
 
 from ml_collections import ConfigDict
 
-from configs import common
+from bert_jax.config import configuration, recipes
 
 
 def get_config(model: str = "bert") -> ConfigDict:
@@ -20,9 +20,9 @@ def get_config(model: str = "bert") -> ConfigDict:
     Args:
       model: The family of the weights, bert or another one (docs/families.md).
     """
-    config = common.get_config()
+    config = configuration.with_defaults()
     if model != "bert":
-        common.set_family(config, model)
+        recipes.set_family(config, model)
     # Single texts have no second sentence.
     config.corpus.nsp = False
     config.corpus.packing = True

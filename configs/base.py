@@ -17,16 +17,8 @@ perplexities that the paper reports:
 
 from ml_collections import ConfigDict
 
-from configs import common
-
-# Layers and hidden size.
-SIZES = {
-    "mini": (4, 256),
-    "small": (4, 512),
-    "medium": (8, 512),
-    "base": (12, 768),
-    "large": (24, 1024),
-}
+from bert_jax.config import configuration
+from bert_jax.config.recipes import SIZES
 
 
 def get_config(
@@ -35,14 +27,14 @@ def get_config(
     """Returns the config of BERT-Base, or another size.
 
     Args:
-      size: Name from SIZES.
+      size: One of bert_jax/config/recipes.py:SIZES.
       layers: Number of layers, instead of the size's.
       hidden: Hidden size, instead of the size's.
       heads: Number of attention heads. By default one for each 64 of `hidden`.
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")
-    config = common.get_config()
+    config = configuration.with_defaults()
     model = config.model
     model.num_hidden_layers = int(layers or SIZES[size][0])
     model.hidden_size = int(hidden or SIZES[size][1])

@@ -12,7 +12,7 @@ default text is that of configs/base.py.
 
 from ml_collections import ConfigDict
 
-from configs import common, electra, tiny
+from bert_jax.config import recipes
 
 # Layers, hidden size and heads of the released models, and the peak of the rate.
 SIZES = {
@@ -31,9 +31,9 @@ def get_config(size: str = "base") -> ConfigDict:
     """
     if size not in ("tiny", *SIZES):
         raise ValueError(f"size={size}: choose one of tiny, {', '.join(SIZES)}")
-    config = tiny.get_config("plain") if size == "tiny" else common.get_config()
-    common.set_family(config, "deberta_v3")
-    electra.set_objective(config)
+    config = recipes.of_size("tiny" if size == "tiny" else "base")
+    recipes.set_family(config, "deberta_v3")
+    recipes.set_replaced_tokens(config)
     model, optimizer = config.model, config.optimizer
     model.layer_norm_eps = 1e-7
     config.tokenizer.lowercase = False

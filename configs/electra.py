@@ -14,7 +14,7 @@ that of configs/base.py.
 
 from ml_collections import ConfigDict
 
-from configs import common, tiny
+from bert_jax.config import recipes
 
 # Layers, hidden size, heads, width of the embeddings, the generator's fraction of the
 # width, tokens of a row, fraction of masked tokens, rows of a batch, steps, peak of
@@ -34,9 +34,9 @@ def get_config(size: str = "base") -> ConfigDict:
     """
     if size not in ("tiny", *SIZES):
         raise ValueError(f"size={size}: choose one of tiny, {', '.join(SIZES)}")
-    config = tiny.get_config("plain") if size == "tiny" else common.get_config()
-    common.set_family(config, "electra")
-    set_objective(config)
+    config = recipes.of_size("tiny" if size == "tiny" else "base")
+    recipes.set_family(config, "electra")
+    recipes.set_replaced_tokens(config)
     model, optimizer, corpus = config.model, config.optimizer, config.corpus
     if size == "tiny":
         model.embedding_size = 64
@@ -49,15 +49,6 @@ def get_config(size: str = "base") -> ConfigDict:
     config.masking.max_predictions_per_seq = round(share * length) + 1
     config.train.batch_size, config.train.num_steps, optimizer.learning_rate = rest
     return config
-
-
-def set_objective(config: ConfigDict) -> None:
-    """Sets the values of replaced-token detection, in one phase."""
-    config.task.objective = "replaced_tokens"
-    config.task.nsp_loss = False
-    config.masking.mask_fraction = 0.85
-    config.masking.random_fraction = 0.0
-    config.phase2.fraction = 0.0
 
 
 def finetune(config: ConfigDict, recipe: str) -> None:

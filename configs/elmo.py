@@ -10,9 +10,8 @@ Fields of `model` that are not here do nothing. See docs/elmo.md.
 
 from ml_collections import ConfigDict
 
-from bert_jax.config import fields
+from bert_jax.config import configuration, fields
 from bert_jax.families.elmo import fields as own
-from configs import common
 
 SIZES = ("released", "tiny")
 
@@ -25,7 +24,7 @@ def get_config(size: str = "released") -> ConfigDict:
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")
-    config = common.get_config()
+    config = configuration.with_defaults()
     config.model.hidden_size = 512  # a word's vector and each direction's output
     config.model.intermediate_size = 4096  # the cell of each LSTM
     config.model.num_hidden_layers = 2  # LSTMs in each direction

@@ -13,7 +13,7 @@ choose it for a given time.
 
 from ml_collections import ConfigDict
 
-from configs import common
+from bert_jax.config import configuration
 
 # Layers, hidden size and attention heads.
 SIZES = {"mini": (4, 256, 4), "small": (8, 512, 8)}
@@ -27,7 +27,7 @@ def get_config(size: str = "mini") -> ConfigDict:
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")
-    config = common.get_config()
+    config = configuration.with_defaults()
     model, train = config.model, config.train
     layers, hidden, heads = SIZES[size]
     model.num_hidden_layers = layers
@@ -38,7 +38,7 @@ def get_config(size: str = "mini") -> ConfigDict:
     model.initializer_range = round(0.02 * (768 / hidden) ** 0.5, 3)
     model.dtype = "bfloat16"
     config.tokenizer.vocab_size = 16_000
-    # Some 240,000 short articles. docs/english.md has the text of pretrained/mini.
+    # Some 240,000 short articles. docs/english.md has the text of mini.
     config.corpus.sources = ("hf:wikimedia/wikipedia:20231101.simple",)
     config.corpus.dev_fraction = 0.02
     config.corpus.packing = True

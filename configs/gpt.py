@@ -13,9 +13,8 @@ BooksCorpus, which is no longer distributed. The default here is PG-19.
 
 from ml_collections import ConfigDict
 
-from bert_jax.config import fields
+from bert_jax.config import fields, recipes
 from bert_jax.families.gpt import fields as own
-from configs import base, tiny
 
 
 def get_config(size: str = "base") -> ConfigDict:
@@ -25,7 +24,7 @@ def get_config(size: str = "base") -> ConfigDict:
       size: Model size, tiny (configs/tiny.py:recipe=plain) or one of configs/base.py.
     """
     is_tiny = size == "tiny"
-    config = tiny.get_config("plain") if is_tiny else base.get_config(size=size)
+    config = recipes.of_size(size)
     model, optimizer = config.model, config.optimizer
     model.architecture = "gpt"
     model.causal = True

@@ -19,13 +19,13 @@ If a device's part of the batch does not fit, raise `train.micro_batches` and
 
 from ml_collections import ConfigDict
 
-from configs import large
+from bert_jax.config import recipes
 
 _SEQUENCES = 512 * 1_000_000  # in the paper's training, for every batch size
 
 
 def get_config(batch: str = "mixed") -> ConfigDict:
-    config = large.get_config()
+    config = recipes.of_size("large")
     config.model.dtype = "bfloat16"
     config.optimizer.name = "lamb"
     if batch == "mixed":

@@ -7,8 +7,8 @@ The paper reports a masked LM perplexity of 3.23 (table 6) for this recipe.
 
 from ml_collections import ConfigDict
 
-from configs import base
+from bert_jax.config import recipes
 
 
 def get_config() -> ConfigDict:
-    return base.get_config(size="large")
+    return recipes.of_size("large")

@@ -19,9 +19,8 @@ configs/base.py. The paper then continues at 8,192 tokens, with a wider theta:
 
 from ml_collections import ConfigDict
 
-from bert_jax.config import fields
+from bert_jax.config import fields, recipes
 from bert_jax.registry import FAMILIES
-from configs import common, tiny
 
 # Layers, hidden size, heads, and numbers inside a GeGLU, then the peak of the rate.
 SIZES = {
@@ -40,12 +39,13 @@ def get_config(size: str = "base") -> ConfigDict:
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")
-    config = tiny.get_config("plain") if size == "tiny" else common.get_config()
+    config = recipes.of_size("tiny" if size == "tiny" else "base")
     model, optimizer = config.model, config.optimizer
     layers, hidden, heads, inner, rate = SIZES[size]
     model.architecture = model.layer = model.positions = "modernbert"
     model.num_hidden_layers, model.hidden_size = layers, hidden
     model.num_attention_heads, model.intermediate_size = heads, inner
+    model.vocab_size = 0
     model.type_vocab_size = 1  # no segments
     model.layer_norm_eps = 1e-5
     # On the attention's output. Embeddings and GeGLU drop nothing.

@@ -21,7 +21,7 @@ The paper's dev scores, in percent (F1 for SQuAD 2.0):
 
 from ml_collections import ConfigDict
 
-from configs import base, tiny
+from bert_jax.config import recipes
 
 
 def get_config(size: str = "base") -> ConfigDict:
@@ -31,7 +31,7 @@ def get_config(size: str = "base") -> ConfigDict:
       size: Model size, tiny (configs/tiny.py:recipe=plain) or one of configs/base.py.
     """
     is_tiny = size == "tiny"
-    config = tiny.get_config("plain") if is_tiny else base.get_config(size=size)
+    config = recipes.of_size(size)
     model, corpus, optimizer = config.model, config.corpus, config.optimizer
     model.architecture = "roberta"
     model.vocab_size = 0

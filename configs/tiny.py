@@ -9,7 +9,7 @@ the loss against seconds of the other settings that were tried.
 
 from ml_collections import ConfigDict
 
-from configs import common
+from bert_jax.config import configuration
 
 RECIPES = ("fast", "plain")
 
@@ -24,7 +24,7 @@ def get_config(recipe: str = "fast") -> ConfigDict:
     """
     if recipe not in RECIPES:
         raise ValueError(f"recipe={recipe}: choose one of {', '.join(RECIPES)}")
-    config = common.get_config()
+    config = configuration.with_defaults()
     config.model.hidden_size = 128
     config.model.num_hidden_layers = 2
     config.model.num_attention_heads = 4

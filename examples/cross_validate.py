@@ -1,7 +1,7 @@
 """Trains and scores on every part of a table in turn, and keeps all predictions.
 
     python examples/cross_validate.py reviews.csv runs/folds --folds=5 \
-        init_from=pretrained/mini recipe=tiny task.max_seq_length=64
+        init_from=mini recipe=tiny task.max_seq_length=64
 
 The table has the columns that configs/finetune/text.py reads. FIELD=VALUE sets a field
 of the config, and recipe=NAME its argument. The classes are dealt out evenly, and equal

@@ -21,7 +21,7 @@ from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training.transforms import Loss, Transform, beside
 
 extends = "tiny"
-FOLDER = "pretrained/mini"  # a BERT, with the run's vocabulary
+FOLDER = "mini"  # a BERT, with the run's vocabulary
 COLUMNS = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
 
 

@@ -87,7 +87,7 @@ TEXTS = ("a quick brown fox", "seven cats watch the lazy dog go home", "no")
 def test_sides_of_prediction_give_the_same_labels(tmp_path, monkeypatch):
     pytest.importorskip("torch", reason="needs the parity extra")
     runs.one_device_each(monkeypatch)
-    vocabulary = runs.ROOT / "pretrained" / "mini" / "vocab.txt"
+    vocabulary = runs.ROOT / "bert_jax" / "weights" / "mini" / "vocab.txt"
     rows, output = tmp_path / "rows.jsonl", tmp_path / "found.json"
     rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     size = ["--layers=1", "--hidden=64", "--rows=3", "--rounds=1", "--turn=0"]

@@ -9,7 +9,7 @@ PROGRAMS = (
     *("sweeps.sweep", "claims.leak", "claims.learning_curves"),
     *("paper.features", "paper.__main__", "paper.budget", "speed.gpu_suite"),
 )
-MINI = "pretrained/mini"
+MINI = "mini"
 PAPER = "table5 --size=tiny --corpus=pydocs --data=DATA"
 WRONG = {
     "sweeps.sweep --config=configs/tiny.py --grid=seed=1,0 --together": "consecutive",

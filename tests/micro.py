@@ -13,12 +13,13 @@ from bert_jax.models.initial import InitialParams
 from bert_jax.tasks.task import Predictor
 from bert_jax.training import sharding
 from bert_jax.training.inference import Answerer
-from configs import common
 
 
 def bert_config(**fields) -> BertConfig:
     """Returns BERT-Base's config, except for these fields."""
-    return BertConfig.create({**common.get_config().model, **fields}, vocab_size=0)
+    return BertConfig.create(
+        {**configuration.with_defaults().model, **fields}, vocab_size=0
+    )
 
 
 def small_config(**fields) -> BertConfig:

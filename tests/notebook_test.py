@@ -45,7 +45,7 @@ def given(model):
     """
     code = dict(CODE)
     changes = {
-        "open": ('"pretrained/mini"', repr(str(model))),
+        "open": ('"mini"', repr(str(model))),
         "train": ('num_epochs": 5.0', 'num_epochs": 1.0, "task.pad_to_max": True'),
     }
     for cell, (old, new) in changes.items():

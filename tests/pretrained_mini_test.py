@@ -12,7 +12,7 @@ from bert_jax.convert import weights
 from bert_jax.training import run_config
 from tests import documented
 
-MINI = Path(__file__).parent.parent / "pretrained" / "mini"
+MINI = Path(__file__).parent.parent / "bert_jax" / "weights" / "mini"
 
 
 def test_mini_is_small_and_says_how_it_was_made():

@@ -80,8 +80,9 @@ FIELDS: dict[str, Field] = {
     # Seed of initial parameters, dropout, training order and masks
     "seed": Field(0),
     # Weights to start from: a work directory, a Hugging Face folder, a checkpoint of
-    # Google's, or hf:OWNER/NAME (docs/weights.md). The model's sizes and the tokenizer
-    # are then theirs. Empty means random values.
+    # Google's, hf:OWNER/NAME, or mini, a small English BERT of this package
+    # (docs/weights.md). The model's sizes and the tokenizer are then theirs. Empty
+    # means random values.
     "init_from": Field("", path=True),
     # Layers of `init_from` to keep, in order, such as (0, 2, 4, 7, 9, 11) of 12, as in
     # DistilBERT. Empty means all.

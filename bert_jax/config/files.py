@@ -17,6 +17,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
+from contextvars import ContextVar
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,18 @@ from bert_jax.config import fields
 from bert_jax.config.field import Field
 from bert_jax.errors import UserError
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+_PACKAGE = Path(__file__).resolve().parents[1]
+# In a wheel they are data of the package.
+CONFIGS = _PACKAGE / "configs"
+if not CONFIGS.is_dir():
+    CONFIGS = _PACKAGE.parent / "configs"
 # Packages whose code a run's record leaves out: their version is that of the software.
 _OURS = {"bert_jax", *sys.stdlib_module_names}
 _INSTALLED = {"site-packages", "dist-packages"}
 # A registry's values may name an object so.
 _IMPORT_PATH = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):\w+")
-_EXTENDED: dict[Path, Path] = {}  # by each config file, when it last ran
+_LOADED: dict[Path, list[Path]] = {}  # by each config file, when it last ran
+_loaded: ContextVar[list[Path]] = ContextVar("files that the present one has loaded")
 
 
 def config_name(spec: str) -> str:
@@ -44,10 +50,12 @@ def config_name(spec: str) -> str:
 
 
 def path_of(spec: str) -> Path:
-    """Returns the config file of a spec: its path, or configs/NAME.py for NAME."""
-    text = spec.partition(":")[0]
-    ours = CONFIGS / f"{text}.py"
-    return ours if ours.is_file() else Path(text)
+    """Returns the config file of a spec: its path, or configs/NAME.py for NAME. A path
+    that starts with configs/ is found from any folder, unless it is there too."""
+    path = Path(spec.partition(":")[0])
+    name = path.as_posix().removeprefix("configs/").removesuffix(".py")
+    ours = CONFIGS / f"{name}.py"
+    return ours if ours.is_file() and not path.is_file() else path
 
 
 def load_file(spec: str) -> ConfigDict:
@@ -69,23 +77,16 @@ def load_file(spec: str) -> ConfigDict:
         if not equals:
             raise UserError(f"--config={spec}: {part!r} is not of the form name=value")
     args: list[ConfigDict] = []
+    loaded: list[Path] = []
+    module = run_file(path)
+    token = _loaded.set(loaded)
     try:
-        module: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
-        # Not `import`: its cache misses an edit of the same size in the same second.
-        exec(compile(path.read_bytes(), path, "exec"), module)
         function = module["get_config"]
-        parameters = list(inspect.signature(function).parameters)
-        _EXTENDED.pop(path.resolve(), None)
+        parameters = inspect.getfullargspec(function).args
         if "extends" in module:
-            found = _find(module["extends"], path)
-            _EXTENDED[path.resolve()] = path_of(found).resolve()
-            base = load_file(found)
+            base = load_file(_find(module["extends"], path))
             args, parameters = [base.lock()], parameters[1:]
             base.task.unlock()  # a task may add fields
-        # Of fine-tuning, whose recipe was called size before 1.0.
-        is_finetuning = {"recipe", "model"} <= {*parameters}
-        if is_finetuning and "size" in arguments and "recipe" not in arguments:
-            arguments["recipe"] = arguments.pop("size")
         unknown = sorted({*arguments} - {*parameters})
         if unknown:
             raise UserError(
@@ -99,6 +100,9 @@ def load_file(spec: str) -> ConfigDict:
     # The file is the user's code: it may raise anything, SystemExit too.
     except BaseException as error:
         raise _raised(path, error) from error
+    finally:
+        _loaded.reset(token)
+        _LOADED[path.resolve()] = loaded
     if not isinstance(config, ConfigDict):
         raise UserError(f"{path}: get_config must return a ConfigDict")
     own = {n: x for n, x in fields.iter_fields(config.unlock()) if isinstance(x, Field)}
@@ -108,9 +112,29 @@ def load_file(spec: str) -> ConfigDict:
     return config
 
 
+def run_file(path: Path) -> dict[str, Any]:
+    """Runs a config file, and returns what it defines.
+
+    Raises:
+      UserError: it fails.
+    """
+    _loaded.get([]).append(path.resolve())
+    module: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    try:
+        # Not `import`: its cache misses an edit of the same size in the same second.
+        exec(compile(path.read_bytes(), path, "exec"), module)
+    except (UserError, KeyboardInterrupt):
+        raise
+    # The file is the user's code: it may raise anything, SystemExit too.
+    except BaseException as error:
+        raise _raised(path, error) from error
+    return module
+
+
 def read_code(spec: str) -> dict[str, bytes]:
     """Returns what a config file, which has run, consists of: its text, that of the
-    files that it extends and of the modules that these import, directly or not.
+    files that it extends or loads, and of the modules that these import, directly or
+    not.
 
     Modules that are installed, Python's and this software's are left out. An import
     counts where it is a statement, also in a function, or a registry's MODULE:NAME.
@@ -133,8 +157,8 @@ def read_code(spec: str) -> dict[str, bytes]:
             name = Path(os.path.relpath(path, top.parent)).as_posix()
         content = path.read_bytes()
         found[path] = (name.replace("../", "up/"), content)
-        if path in _EXTENDED and not module:
-            left.append((_EXTENDED[path], ""))
+        if not module:
+            left += [(loaded, "") for loaded in _LOADED.get(path, ())]
         package = module if is_package else module.rpartition(".")[0]
         for imported in _imported(content, package):
             origin = getattr(_module(imported), "origin", None) or ""

@@ -54,7 +54,6 @@ def help_text(spec: str) -> str:
         names = sorted(
             path.relative_to(files.CONFIGS).as_posix()
             for path in files.CONFIGS.rglob("*.py")
-            if path.stem not in ("__init__", "common")
         )
         return USAGE.format(names="\n".join(_wrapped(", ".join(names), "  ")))
     config, path = configuration.load_config(spec, []), files.path_of(spec)

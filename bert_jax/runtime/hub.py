@@ -17,7 +17,7 @@ from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import storage
 
 PREFIX = "hf:"
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_WEIGHTS = pathlib.Path(__file__).resolve().parents[1] / "weights"  # in the package
 _NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
 _FILES = (
     *("*.json", "*vocab.txt", "*merges.txt"),
@@ -32,16 +32,16 @@ class NoRevision(UserError):
 
 
 def model_folder(text: str | os.PathLike[str]) -> storage.Path:
-    """Returns the folder of a model, by its path (`storage.storage_path`) or its name
-    on the Hub (`download_snapshot`)."""
+    """Returns the folder of a model, by its path (`storage.storage_path`), its name on
+    the Hub (`download_snapshot`), or mini, unless there is such a path."""
     name = os.fspath(text)
     if name.startswith(PREFIX):
         folder = download_snapshot(name, "model", _FILES)
         if not any(folder.rglob("*.safetensors")):
             folder = download_snapshot(name, "model", (*_FILES, *_OTHER))
         return folder
-    if name.startswith("pretrained/") and not os.path.exists(name):
-        return _ROOT / name  # the models of this repository, from any folder
+    if name in os.listdir(_WEIGHTS) and not os.path.exists(name):
+        return _WEIGHTS / name
     return storage.storage_path(name)
 
 

@@ -14,7 +14,7 @@ for Base: batch 64, 2e-5 to 5e-5, one epoch, temperature 0.05.
 
 from ml_collections import ConfigDict
 
-from configs.finetune import common
+from bert_jax.config import recipes
 
 
 def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
@@ -25,7 +25,7 @@ def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
         Without init_from it sets the model's size too.
       model: Model family, bert or another one that reads both sides (docs/families.md).
     """
-    config = common.get_config("embeddings", recipe, model)
+    config = recipes.start_finetuning("embeddings", recipe, model)
     config.task.text_b = "text_b"  # or a column `positive`
     if recipe == "tiny":
         config.task.max_seq_length = 64
@@ -34,4 +34,4 @@ def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
     config.evaluate.splits = ("dev", "test", "retrieval")
     config.train.batch_size = 64
     config.train.num_epochs = 1.0
-    return common.of_model(config, recipe, model)
+    return recipes.finish_finetuning(config, recipe, model)

@@ -30,8 +30,8 @@ model=elmo they are an ELMo's, below the BiLSTMs of GLUE's baseline (docs/elmo.m
 
 from ml_collections import ConfigDict
 
+from bert_jax.config import recipes
 from bert_jax.config.fields import GLUE
-from configs.finetune import common
 
 
 def get_config(
@@ -47,8 +47,8 @@ def get_config(
     """
     if task not in GLUE:
         raise ValueError(f"task={task}: choose one of {', '.join(GLUE)}")
-    config = common.get_config(task, recipe, model)
-    common.of_model(config, recipe, model)
+    config = recipes.start_finetuning(task, recipe, model)
+    recipes.finish_finetuning(config, recipe, model)
     if recipe == "tiny" and task in ("mnli", "qqp", "qnli", "sst2"):
         config.train.num_epochs = 1.0  # the set has some hundred thousand records
     if task == "mnli":

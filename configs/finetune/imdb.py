@@ -17,7 +17,7 @@ film in common either. test is scored too.
 
 from ml_collections import ConfigDict
 
-from configs.finetune import common
+from bert_jax.config import recipes
 
 
 def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
@@ -28,12 +28,12 @@ def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
         Without init_from it sets the model's size too.
       model: Model family, bert or another one (docs/families.md).
     """
-    config = common.get_config("imdb", recipe, model)
+    config = recipes.start_finetuning("imdb", recipe, model)
     config.task.dev_fraction = 0.1
     config.task.max_seq_length = 256 if recipe == "tiny" else 512
     config.task.truncation = "head_tail"
     if model != "bert":
-        return common.of_model(config, recipe, model)
+        return recipes.finish_finetuning(config, recipe, model)
     config.train.num_epochs = 4.0
     config.train.batch_size = 24
     if recipe != "tiny":

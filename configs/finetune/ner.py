@@ -20,7 +20,7 @@ With model=elmo they are an ELMo's, below a BiLSTM and a CRF (docs/elmo.md).
 
 from ml_collections import ConfigDict
 
-from configs.finetune import common
+from bert_jax.config import recipes
 
 
 def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
@@ -31,10 +31,10 @@ def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
         Without init_from it sets the model's size too.
       model: Model family, bert or another one (docs/families.md).
     """
-    config = common.get_config("ner", recipe, model)
+    config = recipes.start_finetuning("ner", recipe, model)
     config.tokenizer.lowercase = False
     if model != "bert":
-        return common.of_model(config, recipe, model)
+        return recipes.finish_finetuning(config, recipe, model)
     config.optimizer.learning_rate = 5e-5
     if recipe == "tiny":
         config.optimizer.learning_rate = 1e-3

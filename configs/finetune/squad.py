@@ -28,7 +28,7 @@ BiLSTMs and attention (docs/elmo.md).
 
 from ml_collections import ConfigDict
 
-from configs.finetune import common
+from bert_jax.config import recipes
 
 
 def get_config(
@@ -44,7 +44,7 @@ def get_config(
     """
     if version not in ("1.1", "2.0"):
         raise ValueError(f"version={version}: choose one of 1.1, 2.0")
-    config = common.get_config("squad", recipe, model)
+    config = recipes.start_finetuning("squad", recipe, model)
     task = config.task
     task.null_answers = version == "2.0"
     task.max_seq_length = 384  # run_squad.py's default
@@ -53,7 +53,7 @@ def get_config(
         task.max_seq_length = 192  # most paragraphs fit in one or two windows
         task.doc_stride = 64
     if recipe == "tiny" or model != "bert":
-        return common.of_model(config, recipe, model)
+        return recipes.finish_finetuning(config, recipe, model)
     config.optimizer.learning_rate = 5e-5
     if task.null_answers:
         config.train.num_epochs = 2.0

@@ -15,7 +15,7 @@ ESIM (docs/elmo.md).
 
 from ml_collections import ConfigDict
 
-from configs.finetune import common
+from bert_jax.config import recipes
 
 
 def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
@@ -26,12 +26,12 @@ def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
         Without init_from it sets the model's size too.
       model: Model family, bert or another one (docs/families.md).
     """
-    config = common.get_config("swag", recipe, model)
+    config = recipes.start_finetuning("swag", recipe, model)
     if recipe == "tiny":
         config.task.max_seq_length = 64
     config.train.num_epochs = 3.0
     if model != "bert":
-        return common.of_model(config, recipe, model)
+        return recipes.finish_finetuning(config, recipe, model)
     config.train.batch_size = 16
     if recipe != "tiny":
         config.optimizer.learning_rate = 2e-5

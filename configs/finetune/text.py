@@ -16,7 +16,7 @@ batch 16 or 32, rate 5e-5, 3e-5 or 2e-5, 2 to 4 epochs, chosen on dev.
 
 from ml_collections import ConfigDict
 
-from configs.finetune import common
+from bert_jax.config import recipes
 
 
 def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
@@ -27,5 +27,5 @@ def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
         Without init_from it sets the model's size too.
       model: Model family, bert or another one (docs/families.md).
     """
-    config = common.get_config("text", recipe, model)
-    return common.of_model(config, recipe, model)
+    config = recipes.start_finetuning("text", recipe, model)
+    return recipes.finish_finetuning(config, recipe, model)

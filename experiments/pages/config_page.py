@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from bert_jax.config import fields, help
+from bert_jax.config import configuration, fields, help
 from bert_jax.config.field import Field, interval_words
 from bert_jax.config.files import CONFIGS
 from bert_jax.errors import UserError
@@ -20,11 +20,10 @@ from experiments.lib import command_line
 from experiments.lib.runner import ROOT
 
 PAGE = ROOT / "docs" / "config.md"
-# Each pre-training config, and the one it starts from.
+# Each pre-training config, and the one it starts from. Empty means the defaults.
 _VARIANTS = {
-    **{"base": "common", "large": "base", "lamb": "large", "tiny": "common"},
-    **{"english": "common", "adapt": "common", "elmo": "common"},
-    "gpt": "base",
+    **{"base": "", "large": "base", "lamb": "large", "tiny": ""},
+    **{"english": "", "adapt": "", "elmo": "", "gpt": "base"},
 }
 _HEAD = """# Every config field
 
@@ -53,9 +52,10 @@ _TASKS = """
 _CONFIGS = """
 ## What the configs set
 
-`configs/finetune/common.py` starts from `configs/base.py`, or from `configs/tiny.py` if
-`recipe=tiny`; with `model=NAME` from the file of that name. Values below are those of
-each file's default arguments; `--help --config=FILE:ARGUMENTS` shows others.
+Fine-tuning starts from `configs/base.py`, or from `configs/tiny.py` if `recipe=tiny`;
+with `model=NAME` from the file of that name (`bert_jax/config/recipes.py`). Values
+below are those of each file's default arguments; `--help --config=FILE:ARGUMENTS` shows
+others.
 """
 
 
@@ -105,14 +105,14 @@ def _configs() -> Iterator[str]:
     yield _CONFIGS
     for name, above in _VARIANTS.items():
         yield f"\n### `configs/{name}.py`\n\n{_about(name)}"
-        yield f" Starts from `configs/{above}.py`. {_arguments(name)}\n\n"
+        start = f"`configs/{above}.py`" if above else "the defaults"
+        yield f" Starts from {start}. {_arguments(name)}\n\n"
         yield _changes(_values(name), _values(above))
     base = _values("base")
     for path in sorted((CONFIGS / "finetune").glob("*.py")):
-        if path.stem not in ("__init__", "common"):
-            name = f"finetune.{path.stem}"
-            yield f"\n### `configs/finetune/{path.name}`\n\n{_about(name)}"
-            yield f" {_arguments(name)}\n\n{_changes(_values(name), base)}"
+        name = f"finetune.{path.stem}"
+        yield f"\n### `configs/finetune/{path.name}`\n\n{_about(name)}"
+        yield f" {_arguments(name)}\n\n{_changes(_values(name), base)}"
 
 
 def _table(own: Mapping[str, Field], architecture: str) -> str:
@@ -165,7 +165,8 @@ def _module(name: str) -> ModuleType:
 
 
 def _values(name: str) -> dict[str, Any]:
-    return dict(fields.iter_fields(_module(name).get_config()))
+    given = _module(name).get_config() if name else configuration.with_defaults()
+    return dict(fields.iter_fields(given))
 
 
 def _about(name: str) -> str:

@@ -238,7 +238,7 @@ class Suite:
         from experiments.speed import inference
 
         (layers, hidden), count = ((1, 64), 8) if self._dry else ((12, 768), 1024)
-        vocabulary = sides.ROOT / "pretrained" / "mini" / "vocab.txt"
+        vocabulary = sides.ROOT / "bert_jax" / "weights" / "mini" / "vocab.txt"
         words = [word for word in vocabulary.read_text().split() if word.isalpha()]
         rng = np.random.default_rng(0)
         sizes = np.minimum(1000, rng.lognormal(5.2, 0.6, count)).astype(int)

@@ -79,13 +79,3 @@ def test_field_of_the_task_that_nothing_reads(tmp_path):
         f"{path}: config.task.max_seq_lenght: no such field; did you mean "
         "config.task.max_seq_length?"
     )
-
-
-def test_size_still_names_the_recipe_of_fine_tuning():
-    old, new = (
-        configuration.load_config(f"finetune/text:{word}=tiny", [])
-        for word in ("size", "recipe")
-    )
-    assert old.to_dict() == new.to_dict()
-    with pytest.raises(UserError, match="unknown argument 'size'; it takes recipe"):
-        configuration.load_config("finetune/text:recipe=tiny,size=base", [])

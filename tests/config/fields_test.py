@@ -13,11 +13,9 @@ from bert_jax.errors import UserError
 from bert_jax.workdir import folder
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMON = str(ROOT / "configs" / "common.py")
 SPECS = sorted(
     f"{path}{argument}"
     for path in (ROOT / "configs").rglob("[a-z]*.py")
-    if (path.parent.name, path.stem) != ("finetune", "common")
     for argument in (
         [f":task={name}" for name in ("cola", "mnli", "stsb", "ax")]
         if path.stem == "glue"
@@ -28,7 +26,7 @@ SPECS = sorted(
 )
 
 
-def load(*overrides, spec=COMMON):
+def load(*overrides, spec="base"):
     return configuration.load_config(spec, [f"--config.{text}" for text in overrides])
 
 
@@ -103,7 +101,7 @@ def test_packing_is_for_pretraining():
 
 
 def test_fields_of_ones_own_task():
-    config = files.load_file(COMMON)
+    config = files.load_file("base")
     config.task.update(ConfigDict({"own": 3, "holdout_file": "x", "weight": 0.5}))
     config.evaluate.splits = ("holdout",)
     check_config(config)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_jax.config import configuration
 from bert_jax.config.configuration import check_config
 from bert_jax.data import chunks, prepare
 from bert_jax.data.loader import SourceMixture
 from bert_jax.data.records import source_pairs
 from bert_jax.errors import UserError
-from configs import common
 
 
 def drawn(found, count, seed=0):
@@ -67,7 +67,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def config(folder):
     """Of data that all tests prepare alike."""
-    config = common.get_config()
+    config = configuration.with_defaults()
     names = ("red", "green", "blue")
     config.corpus.sources = tuple(f"jsonl:{folder}/{name}.jsonl" for name in names)
     config.corpus.data_dir = str(folder / "data")

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from preparing import read
 
 from bert_jax import tokenization
+from bert_jax.config import configuration
 from bert_jax.data import chunks, corpus, prepare
 from bert_jax.data.corpus import Document
-from configs import common
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
 
 
 def make_config(shared_data, folder, *books):
-    config = common.get_config()
+    config = configuration.with_defaults()
     config.corpus.sources = tuple(f"text:{shared_data(book)}" for book in books)
     config.corpus.data_dir = str(folder / "data")
     config.tokenizer.vocab_file = str(shared_data(VOCABULARY))

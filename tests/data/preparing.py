@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow_datasets as tfds
 
+from bert_jax.config import configuration
 from bert_jax.data import prepare
-from configs import common, tiny
+from configs import tiny
 
 WORDS = ["time", "year", "people", "way", "day", "man", "thing", "life", "world"]
 LENGTH = 32
@@ -26,7 +27,7 @@ def write_corpus(path, documents=12, sentences=20):
 
 
 def make_config(folder, **changes):
-    config = common.get_config()
+    config = configuration.with_defaults()
     config.corpus.sources = (f"sentences:{folder}/corpus.txt",)
     config.corpus.data_dir = str(folder / "data")
     config.corpus.dev_fraction = 0.1

@@ -19,7 +19,7 @@ JOB = (
     *("--config=configs/tiny.py:recipe=plain", f"--config.train.num_steps={STEPS}"),
     *("--config.train.log_every=10", "--config.checkpoint.save_every=20"),
     *("--config.model.hidden_dropout_prob=0.1", "--config.model.dtype=bfloat16"),
-    "--config.tokenizer.vocab_file=pretrained/mini/vocab.txt",
+    "--config.tokenizer.vocab_file=bert_jax/weights/mini/vocab.txt",
 )
 
 

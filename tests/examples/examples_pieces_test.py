@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bert_jax.config import configuration
 from bert_jax.data import masking
-from configs import common
 from examples import focal, spans
 
 
@@ -52,7 +52,7 @@ def test_spans_of_words_within_the_budget():
         )
         return drawn[0]
 
-    shares = common.get_config().masking
+    shares = configuration.with_defaults().masking
     chosen, new = spans.spans(texts, numbers, shares)
     order, words, action, _ = np.split(drawn[0], 4, axis=1)
     kinds = {"mask": 0, "random": 0, "same": 0}

@@ -124,7 +124,7 @@ def test_transform_of_a_loss_of_single_rows_is_refused_for_pairs(tmp_path):
     )
     _, error = run(
         tmp_path / "own.py", tmp_path / "run",
-        "--config.init_from=pretrained/mini", "--config.train.transforms=('z_loss',)",
+        "--config.init_from=mini", "--config.train.transforms=('z_loss',)",
         f"--config.task.train_file={tmp_path / 'pairs.csv'}",
         "--config.task.text_b=text_b", "--config.train.num_steps=1", status=2,
     )  # fmt: skip

@@ -7,11 +7,11 @@ import shutil
 import pytest
 
 from bert_jax import tokenization
+from bert_jax.config import configuration
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
 from bert_jax.families.gpt import vocabulary as byte_pairs
 from bert_jax.families.gpt.vocabulary import BYTE_PAIRS
-from configs import common
 
 ODD = (
     *(
@@ -142,7 +142,7 @@ def test_damaged_vocabulary_is_one_line(folder, tmp_path):
 
 
 def test_vocabulary_of_the_other_model_is_one_line(folder, tmp_path):
-    config = common.get_config()
+    config = configuration.with_defaults()
     config.tokenizer.vocab_file = str(folder / "vocab.json")
     with pytest.raises(UserError, match="a vocabulary of byte pairs, but"):
         tokenization.of_config(config)

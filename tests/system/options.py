@@ -344,9 +344,9 @@ def write_inputs(column: Column, folder: Path) -> Fields:
         (folder / "in" / name).write_text(content)
     sets = "pass"
     if extends.startswith("tiny:") and column.model != "bert":
-        sets = f"config.unlock()\n    common.set_family(config, {column.model!r})"
+        sets = f"config.unlock()\n    recipes.set_family(config, {column.model!r})"
     (folder / "in" / "plain.py").write_text(
-        f"from configs import common\n\nextends = {extends!r}\n\n"
+        f"from bert_jax.config import recipes\n\nextends = {extends!r}\n\n"
         f"def get_config(config):\n    {sets}\n"
         f"    config.update_from_flattened_dict({fields!r})\n    return config\n"
     )

@@ -10,10 +10,10 @@ from micro import initial_params
 from sklearn import metrics
 from small_texts import text_row
 
+from bert_jax.config import recipes
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
 from bert_jax.tasks.text import Text
-from configs.finetune import common
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
 CLS, SEP, A, B, C, D = 2, 3, 5, 6, 7, 8
@@ -33,7 +33,7 @@ class Texts(Text):
 @pytest.fixture
 def make(tmp_path):
     def task(examples=(), length=8, labels=("no", "yes"), **fields):
-        config = common.get_config("text", "tiny")
+        config = recipes.start_finetuning("text", "tiny", "bert")
         sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
         config.model.update(sizes)
         vocabulary = tmp_path / "vocab.txt"

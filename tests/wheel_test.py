@@ -1,0 +1,86 @@
+"""The wheel, in a project whose own packages have names that this repository has."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from tests import runs
+
+pytestmark = pytest.mark.slow
+MAIN = (sys.executable, "-m", "bert_jax.main")
+TINY = (
+    *(
+        "--config=tiny:recipe=plain",
+        "--workdir=pre",
+        "--config.corpus.sources=sentences:text.txt",
+    ),
+    *("--config.tokenizer.vocab_size=60", "--config.train.num_steps=2"),
+    *("--config.corpus.dev_fraction=0.2", "--config.train.batch_size=4"),
+)
+TEXT = (
+    *("--config=configs/finetune/text.py:recipe=tiny", "--config.init_from=mini"),
+    *("--config.task.train_file=rows.csv", "--config.task.dev_file=rows.csv"),
+    *("--config.train.num_steps=2", "--config.task.max_seq_length=16"),
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Returns a function that runs a command in the project, with the wheel alone."""
+    pytest.importorskip("setuptools")
+    source, project = (tmp_path_factory.mktemp(x) for x in ("source", "project"))
+    for name in ("bert_jax", "configs"):
+        (source / name).symlink_to(runs.ROOT / name)
+    for name in ("pyproject.toml", "setup.py", "README.md", "requirements.txt"):
+        (source / name).symlink_to(runs.ROOT / name)
+    wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*wheel, "-q", "-w", source / "dist", "."], cwd=source, check=True)
+    (path,) = (source / "dist").iterdir()
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(source / "installed")
+    for name in ("configs", "families", "experiments", "pretrained"):
+        (project / name).mkdir()
+        (project / name / "__init__.py").write_text("OWN = True\n")
+    paths = [source / "installed", runs.ROOT / "tests" / "without_torch"]
+    variables = {**runs.environment(), "PYTHONPATH": os.pathsep.join(map(str, paths))}
+
+    def run(*command):
+        return subprocess.run(
+            command,
+            cwd=project,
+            env=variables,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=runs.LIMIT,
+        ).stdout
+
+    run.project, run.installed = project, source / "installed"
+    return run
+
+
+def test_a_wheel_has_one_package(run):
+    found = {path.name for path in run.installed.iterdir()}
+    assert [name for name in found if not name.endswith(".dist-info")] == ["bert_jax"]
+
+
+def test_configs_and_mini_are_found_from_any_folder(run):
+    text = "\n".join(f"the cat sees dog number {x}.\n\na dog\n\n" for x in range(30))
+    (run.project / "text.txt").write_text(text)
+    run(*MAIN, *TINY)
+    rows = "text,label\n" + "good film,yes\nbad film,no\n" * 4
+    (run.project / "rows.csv").write_text(rows)
+    run(*MAIN, *TEXT, "--workdir=fit")
+    answers = run(*MAIN, "--mode=predict", "--workdir=fit", "--input=rows.csv")
+    assert len(answers.splitlines()) == 8
+    assert json.loads(answers.splitlines()[0])["label"] in ("yes", "no")
+    program = """if True:
+        import configs, bert_jax, bert_jax.registry
+        assert configs.OWN and "elmo" in bert_jax.registry.FAMILIES
+        print(bert_jax.load("mini").fill_mask("The United [MASK] of America.")[0][0])
+    """
+    assert "states" in run(sys.executable, "-c", program)
