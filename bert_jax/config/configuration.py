@@ -1,8 +1,6 @@
 """Loading of configs: from a config file and command-line overrides to a checked
 ConfigDict, and from a run's config.json back to one."""
 
-import functools
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,8 +13,6 @@ from bert_jax import registry
 from bert_jax.config import fields, files
 from bert_jax.config.field import INT32, did_you_mean, require_value
 from bert_jax.errors import UserError
-
-log = logging.getLogger(__name__)
 
 _PARSERS: dict[type, Any] = {
     bool: flags.BooleanParser(),
@@ -83,29 +79,10 @@ def complete_config(
     config = with_defaults(recorded["task"].get("name"), model.get("architecture"))
     try:
         config.update({n: _tuples(v) for n, v in recorded.items() if n in config})
-        _drop_withdrawn(config, where)
         check_config(config, code=code)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     return config
-
-
-def _drop_withdrawn(config: ConfigDict, where: str | os.PathLike) -> None:
-    """Deletes fields that only an earlier version had."""
-    known = fields.fields_of(config)
-    own = ("task.", "model.")  # a task or a model of the user's own may have more
-    names = [name for name, _ in fields.iter_fields(config)]
-    old = [name for name in names if name not in known and not name.startswith(own)]
-    for name in old:
-        group, _, field = name.rpartition(".")
-        del (config[group] if group else config)[field]
-    if old:
-        _warn(f"{where}: an earlier version's {', '.join(old)} not used (CHANGELOG.md)")
-
-
-@functools.cache
-def _warn(line: str) -> None:
-    log.warning(line)  # once
 
 
 def _tuples(value: Any) -> Any:
@@ -118,8 +95,8 @@ def _tuples(value: Any) -> Any:
 def _check_names(config: ConfigDict, spec: str) -> None:
     """Raises UserError if a field is missing or unknown.
 
-    Code that a config file has added, and a value of the config names, may read
-    additional fields in `task`.
+    A config file adds a field to any group by a `Field`. If a value of the config names
+    code that it has added, which may read them, its fields of `task` need none.
     """
     groups = (config.get(group) for group in ("task", "model"))
     task, model = (x if isinstance(x, ConfigDict) else ConfigDict() for x in groups)

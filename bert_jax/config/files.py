@@ -85,8 +85,7 @@ def load_file(spec: str) -> ConfigDict:
         parameters = inspect.getfullargspec(function).args
         if "extends" in module:
             base = load_file(_find(module["extends"], path))
-            args, parameters = [base.lock()], parameters[1:]
-            base.task.unlock()  # a task may add fields
+            args, parameters = [base], parameters[1:]  # unlocked: it may add fields
         unknown = sorted({*arguments} - {*parameters})
         if unknown:
             raise UserError(

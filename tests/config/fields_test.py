@@ -176,15 +176,32 @@ def test_run_from_before_a_field_has_its_default(name):
         configuration.complete_config(recorded, "config.json")
 
 
-def test_fields_of_an_earlier_version_are_left_out(caplog):
-    recorded = configuration.with_defaults("text").to_dict()
-    recorded["train"]["budget"] = "20min"
-    recorded["task"]["own"] = 3
-    for _ in range(2):
-        config = configuration.complete_config(recorded, "there.json")
-    assert "budget" not in config.train and config.task.own == 3
-    (line,) = caplog.records
-    assert "there.json: an earlier version's train.budget not used" in line.message
+OWN = """from bert_jax.config.field import Field
+extends = "tiny:recipe=plain"
+
+
+def get_config(config):
+    config.masking.statistics = Field("words.npy", path=True)
+    config.optimizer.momentum = Field(0.9, "[0, 1)")
+    config.model.width = Field(8, "[1, 64]")
+    config.train.{} = 3
+"""
+
+
+def test_a_config_file_adds_fields_to_any_group(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(OWN.format("num_steps"))
+    given = ("optimizer.momentum=0.5", "model.width=16")
+    config = load(*given, spec=str(path))
+    assert (config.optimizer.momentum, config.model.width) == (0.5, 16)
+    recorded = json.loads(json.dumps(config.to_dict()))
+    again = configuration.complete_config(recorded, "config.json")
+    assert again.masking.statistics == "words.npy" and again == config
+    with pytest.raises(UserError, match=r"momentum=1\.0: must be in"):
+        load("optimizer.momentum=1.0", spec=str(path))
+    path.write_text(OWN.format("num_step"))
+    with pytest.raises(UserError, match=r"num_step: no such.*mean .*num_steps\?"):
+        load(spec=str(path))
 
 
 def test_config_file_without_a_field_of_its_task(tmp_path):
