@@ -9,15 +9,16 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import family, main
-from bert_jax.config import command_line, configuration
+from bert_jax import family, main, modes
+from bert_jax.config import configuration, files
 from bert_jax.convert import sentence_transformers, weights
 from bert_jax.data import tables
 from bert_jax.errors import Interrupted, UserError
 from bert_jax.pretrained import Bert, load
-from bert_jax.runtime import storage
+from bert_jax.runtime import processes, storage
 
-_OVERRIDES = "overrides"  # of a config that `make_config` has made
+_FIELDS = "fields"  # that `make_config` has set
+_OF_VECTORS = {f"task.{name}" for name in sentence_transformers.FIELDS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,15 +52,13 @@ def make_config(
     Raises:
       UserError: There is no such file, field or argument, or a value is wrong.
     """
-    fields = fields or {}
     main.set_up_logging()
-    argument_text = ",".join(f"{key}={value}" for key, value in arguments.items())
-    overrides = [f"--config.{field}={value}" for field, value in fields.items()]
+    text = ",".join(f"{key}={value}" for key, value in arguments.items())
     join = "," if ":" in name else ":"
-    config = configuration.load_config(
-        f"{name}{join}{argument_text}" if argument_text else name, overrides
-    )
-    object.__setattr__(config, _OVERRIDES, overrides)  # for `fit`
+    spec = f"{name}{join}{text}" if text else name
+    fields = fields or {}
+    config = configuration.override_and_check(files.load_file(spec), spec, fields)
+    object.__setattr__(config, _FIELDS, fields)  # for `fit`
     return config
 
 
@@ -91,44 +90,38 @@ def fit(
             f"config.train.seeds={config.train.seeds}: from Python one seed at a time; "
             "several: python -m bert_jax.main"
         )
-    line = command_line.parse_flags(
-        [f"--workdir={storage.absolute_path(storage.storage_path(workdir))}"]
-    )
+    root = storage.absolute_path(storage.storage_path(workdir))
+    workdir = str(root)
     main.set_up_logging()
-    overrides = getattr(config, _OVERRIDES, ())
-    config = config.copy_and_resolve_references()
     # Weights would decide these, even if the value set is the default.
-    own = {f"task.{name}" for name in sentence_transformers.FIELDS}
-    line = line._replace(
-        overrides=[
-            text
-            for text in overrides
-            if configuration.field_of(text) in own and _holds(config, text)
-        ]
-    )
+    fields = {
+        name: value
+        for name, value in getattr(config, _FIELDS, {}).items()
+        if name in _OF_VECTORS and _holds(config, name, value)
+    }
+    config = config.copy_and_resolve_references()
     for split, rows in (("train", train), ("dev", dev)):
         if rows is not None:
-            folder = Path(line.workdir, "rows")
+            folder = Path(workdir, "rows")
             config.task[f"{split}_file"] = _save_rows(folder, split, rows)
     config = configuration.override_and_check(config)
     try:
-        step = main.run_mode(line, config)
+        processes.connect(trains=True)
+        step = modes.train(config, workdir, fields)
     except Interrupted as interrupted:
         if interrupted.signal_number == signal.SIGINT:
             raise KeyboardInterrupt("the same call goes on from here") from None
         raise
-    assert step is not None
-    root = storage.storage_path(line.workdir)
     scores = weights.read_scores(root, step, config.evaluate.splits)
     has_model = bool(family.family_of(config).model_type)
-    model = load(line.workdir) if has_model else None
-    return Trained(line.workdir, step, scores, model)
+    model = load(workdir) if has_model else None
+    return Trained(workdir, step, scores, model)
 
 
-def _holds(config: ConfigDict, override: str) -> bool:
-    """Returns whether a field has the value of an override."""
+def _holds(config: ConfigDict, name: str, value: Any) -> bool:
+    """Returns whether a field has this value."""
     copy = config.copy_and_resolve_references()
-    _, before, now = configuration.apply_override(copy, override)
+    before, now = configuration.set_field(copy, name, value)
     return bool(before == now)
 
 

@@ -12,15 +12,13 @@ import logging
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from absl import logging as absl_logging
-from ml_collections import ConfigDict
 
 from bert_jax.config import command_line, configuration, files, help
 from bert_jax.errors import Interrupted, escape_controls
-from bert_jax.runtime import environment, failures, processes, storage
+from bert_jax.runtime import environment, failures, processes
 
 
 def main(argv: Sequence[str]) -> int:
@@ -64,76 +62,31 @@ def _run(argv: Sequence[str]) -> None:
     if line.help:
         print(help.help_text(line.config), end="")
         return
-    if not line.config:
-        run_mode(line, None)
-        return
-    config = configuration.load_config(line.config, line.overrides)
-    run_mode(line, config, files.read_code(line.config))
-
-
-def run_mode(
-    line: command_line.CommandLine,
-    config_argument: ConfigDict | None,
-    code: Mapping[str, bytes] | None = None,
-) -> int | None:
-    """Runs a mode. Returns the result of `train.train`.
-
-    Args:
-      config_argument: The config. None means the work directory's.
-      code: Result of `files.read_code`, of which a run keeps a copy.
-    """
+    config = code = None
+    fields = configuration.parse_overrides(line.overrides)
+    if line.config:
+        config = configuration.load_config(line.config, line.overrides)
+        code = files.read_code(line.config)
     processes.connect(line.mode == "train")
-    if not processes.is_first():
-        logging.getLogger("bert_jax").setLevel(logging.ERROR)
-    if line.mode == "serve":
-        from bert_jax.serving import server  # names the packages that it lacks
-    # Imported here so that bad flags fail before JAX is imported.
-    from bert_jax import describe, evaluate, export, extract, predict, train
-    from bert_jax.training import run_config, setup
-    from bert_jax.workdir import folder as workdirs
+    from bert_jax import modes  # imports JAX: bad flags fail before
 
-    if line.mode != "prepare":
-        environment.require_devices()
-    workdir = storage.storage_path(line.workdir)
-    is_inference = line.mode in command_line.INFERENCE_MODES
-    if line.mode == "describe" and config_argument is None:
-        is_inference = not workdirs.has_config(workdir)  # then: what `init_from` names
-    config = run_config.config_of(
-        workdir, config_argument, line.overrides, is_inference=is_inference
-    )
-    run_config.check_places(line, config.corpus.data_dir)
-    environment.collect_garbage()
-    if line.mode == "export":
-        export.export(workdir, config, line.output)
-        return None
-    environment.keep_programs()
-    task = setup.build_task(config, workdir, from_data=not is_inference)
-    processes.check_same("the config", workdirs.agreed_fields(task.config))
     match line.mode:
         case "train":
-            return train.train(task, workdir, code)
+            modes.train(config, line.workdir, fields, code)
         case "prepare":
-            _prepare(task)
+            modes.prepare(config, line.workdir, fields)
         case "evaluate":
-            evaluate.evaluate(task, workdir)
+            modes.evaluate(config, line.workdir, fields)
         case "predict":
-            predict.predict(task, workdir, line.input, line.output)
+            modes.predict(config, line.workdir, line.input, line.output, fields)
         case "serve":
-            server.serve(task, workdir, line.host, line.port)
+            modes.serve(config, line.workdir, line.host, line.port, fields)
         case "extract":
-            extract.extract(task, workdir, line.input, line.output)
+            modes.extract(config, line.workdir, line.input, line.output, fields)
+        case "export":
+            modes.export(config, line.workdir, line.output, fields)
         case "describe":
-            describe.describe(task, line.output)
-    return None
-
-
-def _prepare(task: Any) -> None:
-    with processes.first_alone():
-        data = task.training_data()
-    if processes.is_first():
-        for folder in data.folders:
-            print(data.report(storage.storage_path(folder)), file=sys.stderr)
-            print(f"prepared: {folder}")
+            modes.describe(config, line.workdir, line.output, fields)
 
 
 if __name__ == "__main__":

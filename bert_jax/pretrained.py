@@ -396,8 +396,9 @@ class Bert:
           given: A config with `init_from`. None means the one that the weights imply.
         """
         nowhere = storage.storage_path(self._path) / "no-run"  # weights of `init_from`
-        first = [f"--config.init_from={self._path}"]
-        config = run_config.config_of(nowhere, given, first, is_inference=True)
+        config = run_config.config_of(
+            nowhere, given, {"init_from": self._path}, is_inference=True
+        )
         task = setup.build_task(config, nowhere, from_data=False)
         source, params = weights.find_source(self._path), self.params
         if "dense" in config.task and (dense := source.dense()):

@@ -65,12 +65,12 @@ def every_field():
 
 def check_fields(overrides: Sequence[str]) -> None:
     """Applies each --config.FIELD=VALUE. Raises UserError if it cannot be."""
-    for text in overrides:
+    for name, value in configuration.parse_overrides(overrides).items():
         config = every_field().copy_and_resolve_references()
         # Pre-training fields: packing, say, and steps instead of epochs.
-        if text.startswith(("--config.corpus.", "--config.train.num_")):
+        if name.startswith(("corpus.", "train.num_")):
             del config.task.max_seq_length
-        configuration.apply_override(config, text)
+        configuration.set_field(config, name, value)
         check_config(config)
 
 

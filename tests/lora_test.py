@@ -182,7 +182,7 @@ def two_steps(devices, micro_batches, flags):
     config = run_config.config_of(
         storage.storage_path("none"),
         configuration.load_config("in/micro.py", [*LORA, *flags]),
-        [*LORA, *flags],
+        configuration.parse_overrides([*LORA, *flags]),
         is_inference=False,
     )
     task = setup.build_task(config, storage.storage_path("none"), from_data=True)

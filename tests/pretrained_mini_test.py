@@ -61,11 +61,9 @@ def test_mini_answers_on_any_device_however_it_was_trained(tmp_path):
     cudnn = content.replace('"attention": "einsum"', '"attention": "cudnn"')
     assert content != cudnn
     (tmp_path / "config.json").write_text(cudnn)
-    begin = f"--config.init_from={tmp_path}"
-    own = run_config.config_of(MINI / "no-run", None, [begin], is_inference=True).model
+    begin = {"init_from": tmp_path}
+    own = run_config.config_of(MINI / "no-run", None, begin, is_inference=True).model
     assert (own.dtype, own.attention) == ("float32", "einsum")
-    given = ("--config.model.dtype=bfloat16", "--config.model.attention=cudnn")
-    own = run_config.config_of(
-        MINI / "no-run", None, [begin, *given], is_inference=True
-    ).model
+    given = begin | {"model.dtype": "bfloat16", "model.attention": "cudnn"}
+    own = run_config.config_of(MINI / "no-run", None, given, is_inference=True).model
     assert (own.dtype, own.attention) == ("bfloat16", "cudnn")

@@ -93,14 +93,14 @@ def test_folder_of_others_does_not_describe_this_machine(micro, plain, tmp_path,
     theirs["train"] |= {"trackers": ["wandb"], "profile_steps": [1, 2]}
     theirs["tokenizer"]["vocab_file"] = theirs["corpus"]["data_dir"] = "/evil"
     path.write_text(json.dumps(content))
-    named = [] if kind == "run" else [f"--config.init_from={folder}"]
+    named = {} if kind == "run" else {"init_from": folder}
     workdir = folder if kind == "run" else tmp_path / "none"
     config = run_config.config_of(workdir, None, named, is_inference=True)
     default = configuration.with_defaults()
     assert (config.serve, config.mesh) == (default.serve, default.mesh)
     if kind != "run":  # the folder of a run may be one's own
         assert "evil" not in str(config).lower() and not config.train.trackers
-    hosts = [*named, "--config.serve.hosts=('mine',)"]
+    hosts = named | {"serve.hosts": ["mine"]}
     config = run_config.config_of(workdir, None, hosts, is_inference=True)
     assert config.serve.hosts == ("mine",)
 

@@ -3,6 +3,7 @@ ConfigDict, and from a run's config.json back to one."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from absl import flags
@@ -35,23 +36,27 @@ def load_config(spec: str, overrides: Sequence[str]) -> ConfigDict:
       UserError: a file is missing or fails, a field does not exist, or a value is not
         allowed (bert_jax/config/fields.py).
     """
-    return override_and_check(files.load_file(spec), spec, overrides)
+    fields = parse_overrides(overrides)
+    return override_and_check(files.load_file(spec), spec, fields)
 
 
 def override_and_check(
-    config: ConfigDict, name: str = "config", overrides: Sequence[str] = ()
+    config: ConfigDict,
+    name: str = "config",
+    overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> ConfigDict:
     """Returns the config after these overrides, if it has the right fields.
 
     Args:
       name: Name of the config, for errors.
+      overrides: Values by field.
 
     Raises:
       UserError: see `load_config`.
     """
     _check_names(config, name)
-    for text in overrides:
-        apply_override(config, text)
+    for field, value in overrides.items():
+        set_field(config, field, value)
     check_config(config)
     return config
 
@@ -141,33 +146,58 @@ def field_of(text: str) -> str:
     return text.lstrip("-").partition("=")[0].partition(".")[2]
 
 
-def apply_override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
-    """Applies one `--config.FIELD=VALUE`.
+def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
+    """Returns the values of these `--config.FIELD=VALUE` by field, as texts. A flag
+    without a value is True."""
+    values = (text.partition("=")[1:] for text in texts)
+    return {
+        field_of(text): value if equals else True
+        for text, (equals, value) in zip(texts, values, strict=True)
+    }
+
+
+def set_field(config: ConfigDict, path: str, value: Any) -> tuple[Any, Any]:
+    """Sets a field to a value of its type, or to one that a text represents.
+
+    Args:
+      path: GROUP.NAME.
 
     Returns:
-      The field, its value before and its value now.
+      The value before and the value now.
 
     Raises:
       UserError: the field does not exist, or the value has the wrong type.
     """
-    path, equals, value = text.lstrip("-").partition("=")
-    *groups, field = path.split(".")[1:]
+    *groups, field = path.split(".")
     where: object = config
     for group in groups:
         where = where.get(group) if isinstance(where, ConfigDict) else None
     if not isinstance(where, ConfigDict) or field not in where:
-        raise _no_field(config, field_of(text), f"--{path}")
+        raise _no_field(config, path, f"--config.{path}")
     before = where[field]
     kind = type(before)
     try:
-        if not equals and kind is not bool:
-            raise ValueError("no value")
-        where[field] = _PARSERS[kind].parse(value if equals else "true")
+        where[field] = _as_type(kind, value)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"--{path}={value}: {path} takes a value of type {kind.__name__}"
+            f"--config.{path}={value}: config.{path} takes a value of type "
+            f"{kind.__name__}"
         ) from error
-    return path.partition(".")[2], before, where[field]
+    return before, where[field]
+
+
+def _as_type(kind: type, value: Any) -> Any:
+    """Returns a value, or what a text represents, as a field's type.
+
+    Raises:
+      KeyError, TypeError, ValueError: It has another type.
+    """
+    if kind is tuple and isinstance(value, list | tuple):
+        return tuple(value)
+    is_text = isinstance(value, str)
+    if value is None or (not is_text and isinstance(value, bool) != (kind is bool)):
+        raise TypeError(f"not of type {kind.__name__}")
+    return _PARSERS[kind].parse(str(value))
 
 
 def check_config(config: ConfigDict, *, code: bool = True) -> None:

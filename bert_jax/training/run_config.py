@@ -7,7 +7,7 @@ specifies whether the command line may have another value (bert_jax/config/field
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -15,7 +15,6 @@ from ml_collections import ConfigDict
 
 from bert_jax import family
 from bert_jax.config import configuration, fields
-from bert_jax.config.command_line import CommandLine
 from bert_jax.config.field import PLAIN
 from bert_jax.convert import sentence_transformers, weights
 from bert_jax.errors import UserError
@@ -40,7 +39,7 @@ TASKS = {
 def config_of(
     folder: Path,
     given: ConfigDict | None,
-    overrides: Sequence[str],
+    overrides: Mapping[str, Any],
     *,
     is_inference: bool,
 ) -> ConfigDict:
@@ -49,24 +48,23 @@ def config_of(
 
     Args:
       given: The command line's `--config` with its overrides, if any.
-      overrides: The command line's `--config.FIELD=VALUE`.
+      overrides: The command line's `--config.FIELD=VALUE`, values by field.
       is_inference: Whether the mode does not train.
 
     Raises:
       UserError: No config is named, or a field differs that must not in this mode.
     """
     asked_run = is_inference and has_checkpoint(folder)
-    named = {*map(configuration.field_of, overrides)}
     if asked_run:
         config = _asked_run(folder, given)
     elif given is not None:
         config = given.copy_and_resolve_references()
     elif workdir.has_config(folder):
         config = workdir.recorded_config(folder)
-        if "train.num_epochs" in named:
+        if "train.num_epochs" in overrides:
             config.train.num_steps = 0  # counted again
-    elif is_inference and "init_from" in named:
-        config = _of_weights_alone(overrides)
+    elif is_inference and "init_from" in overrides:
+        config = _of_weights_alone(overrides["init_from"])
     else:
         raise UserError(
             "--config=FILE is required once, such as --config=configs/base.py, or the "
@@ -80,8 +78,8 @@ def config_of(
     config.update_from_flattened_dict({n: x for n, x in decided.items() if n in values})
     if not is_inference and workdir.has_config(folder):
         decided = {}  # `workdir.check_run` refuses differences on resuming
-    for text in overrides:
-        name, there, here = configuration.apply_override(config, text)
+    for name, value in overrides.items():
+        there, here = configuration.set_field(config, name, value)
         if is_inference and name == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
         if there == here or name not in decided:
@@ -138,13 +136,11 @@ def _asked_run(folder: Path, given: ConfigDict | None) -> ConfigDict:
     return config
 
 
-def _of_weights_alone(overrides: Sequence[str]) -> ConfigDict:
-    """Returns the config that the weights of `init_from` record, or else one with which
-    they answer unchanged, to query them on any device."""
+def _of_weights_alone(init_from: str) -> ConfigDict:
+    """Returns the config that these weights record, or else one with which they answer
+    unchanged, to query them on any device."""
     here = configuration.with_defaults()
-    for text in overrides:
-        if configuration.field_of(text) == "init_from":
-            configuration.apply_override(here, text)
+    configuration.set_field(here, "init_from", init_from)
     storage.check_path("--config.init_from", here.init_from)
     source = weights.find_source(here.init_from)
     saved = source.recorded()
@@ -283,18 +279,6 @@ def _check_family(config: ConfigDict, there: family.Family) -> None:
             f"{there.title}'s, and the config is for {ours.title}: name weights of "
             f"{ours.title}, or --config=FILE:model={there.name}"
         )
-
-
-def check_places(line: CommandLine, data_dir: str) -> None:
-    """Raises UserError if a path to write is of a kind that its flag cannot use."""
-    if line.mode in ("export", "extract") and "://" in line.output:
-        raise UserError(
-            f"--output={line.output}: {line.mode} writes only to a local folder; name "
-            "one and copy it"
-        )
-    storage.check_path("--config.corpus.data_dir", data_dir)
-    for name in ("workdir", "input", "output"):
-        storage.check_path(f"--{name}", getattr(line, name))
 
 
 def nothing_to_ask(folder: Path) -> UserError:

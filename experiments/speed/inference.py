@@ -152,7 +152,7 @@ def texts_of(args: argparse.Namespace) -> Texts:
 
 def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
     """Returns answers by `--mode=predict` without its files."""
-    from bert_jax.config import configuration
+    from bert_jax.config import configuration, files
     from bert_jax.data.tables import Record
     from bert_jax.runtime import environment, storage
     from bert_jax.training import inference, run_config, setup
@@ -161,11 +161,10 @@ def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
     fields = {"init_from": case["folder"], "predict.batch_size": batch}
     fields |= {"task.max_seq_length": LIMIT, "model.dtype": case["dtype"]}
     fields["model.attention"] = attention
-    overrides = [f"--config.{name}={value}" for name, value in fields.items()]
-    file = sides.ROOT / "configs" / "finetune" / "text.py"
-    given = configuration.load_config(f"{file}:model={case['family']}", overrides)
+    spec = f"finetune/text:model={case['family']}"
+    given = configuration.override_and_check(files.load_file(spec), spec, fields)
     nowhere = storage.storage_path(str(Path(case["folder"], "run")))
-    config = run_config.config_of(nowhere, given, overrides, is_inference=True)
+    config = run_config.config_of(nowhere, given, fields, is_inference=True)
     task = setup.build_task(config, nowhere, from_data=False)
     answerer = inference.of_task(task, nowhere)
 

@@ -256,12 +256,11 @@ def test_weights_of_the_other_model_are_one_line(make, tmp_path, make_folder):
         ("configs/finetune/text.py:recipe=tiny,model=gpt", berts, "are a BERT's, and"),
         ("configs/tiny.py", gpts, "or --config=FILE:model=gpt"),
     ):
-        field = f"--config.init_from={source}"
-        given = configuration.load_config(spec, [field])
+        given = configuration.load_config(spec, [f"--config.init_from={source}"])
         for asks in (False, True):
             with pytest.raises(UserError) as error:
                 run_config.config_of(
-                    tmp_path / "none", given, [field], is_inference=asks
+                    tmp_path / "none", given, {"init_from": source}, is_inference=asks
                 )
             assert message in str(error.value) and "\n" not in str(error.value)
 
@@ -276,9 +275,7 @@ def test_run_starts_from_a_released_folder(make, tmp_path):
     ]
     spec = "configs/finetune/text.py:model=gpt"
     given = configuration.load_config(spec, overrides)
-    config = run_config.config_of(
-        tmp_path / "run", given, overrides, is_inference=False
-    )
+    config = run_config.config_of(tmp_path / "run", given, {}, is_inference=False)
     assert config.model.vocab_size == 100 and config.model.hidden_size == 32
     task = setup.build_task(config, tmp_path / "run", from_data=True)
     assert not workdir.has_config(tmp_path / "run")

@@ -12,7 +12,7 @@ from micro import bert_config, initial_params
 from safetensors.numpy import save_file
 
 import bert_jax
-from bert_jax import main, tokenization
+from bert_jax import modes, tokenization
 from bert_jax.convert import export, weights
 from bert_jax.convert.layout import Weights
 from bert_jax.convert.sentence_transformers import TextVectors
@@ -208,18 +208,16 @@ def test_training_takes_the_modules_of_the_folder(make, monkeypatch):
         ({"task.pooling": "max", "task.max_seq_length": 7}, ("max", False, 7)),
         ({"task.pooling": "mean_all", "task.normalized": True}, ("mean_all", True, 9)),
     ):
-        run_mode = mock.Mock(side_effect=ZeroDivisionError)
-        monkeypatch.setattr(main, "run_mode", run_mode)
+        train = mock.Mock(side_effect=ZeroDivisionError)
+        monkeypatch.setattr(modes, "train", train)
         fields = {"init_from": str(folder), **fields}
         with pytest.raises(ZeroDivisionError):
             bert_jax.fit(
                 bert_jax.make_config("finetune/embeddings", fields), folder / "none"
             )
-        line, given = run_mode.call_args.args
+        given, _, chosen = train.call_args.args
         none = folder.parent / "none"
-        task = run_config.config_of(
-            none, given, line.overrides, is_inference=False
-        ).task
+        task = run_config.config_of(none, given, chosen, is_inference=False).task
         assert (task.pooling, task.normalized, task.max_seq_length) == expected
 
 

@@ -386,7 +386,7 @@ def take_steps(fields: Fields, *, answered: bool) -> Result:
     flags = [flag.replace("='", "=").removesuffix("'") for flag in flags]
     folder = Path("run")
     config = configuration.load_config("in/plain.py", flags)
-    config = run_config.config_of(folder, config, flags, is_inference=False)
+    config = run_config.config_of(folder, config, fields, is_inference=False)
     task = setup.build_task(config, folder, from_data=True)
     mesh = sharding.make_mesh(task.config, devices=jax.devices()[:1])
     base, start = setup.read_start(task, mesh)

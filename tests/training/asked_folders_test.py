@@ -130,4 +130,4 @@ def test_run_of_an_elmo_is_named_as_one(tmp_path, model, ours):
     )
     given.init_from = str(tmp_path)
     with pytest.raises(UserError, match=f"are an ELMo's, and the config is for {ours}"):
-        run_config.config_of(tmp_path, given, [], is_inference=False)
+        run_config.config_of(tmp_path, given, {}, is_inference=False)
