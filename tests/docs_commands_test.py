@@ -96,7 +96,7 @@ def check_main(words: Sequence[str], own: dict[str, str]) -> None:
         and "init_from" not in named
     ):
         known = fields.FIELDS | fields.TASK
-        assert all(known[name].ask in ("free", "noted") for name in named)
+        assert all(known[name].may_differ for name in named)
     if line.mode == "export":
         assert line.output != "-"
 

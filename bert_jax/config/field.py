@@ -22,20 +22,23 @@ Allowed: TypeAlias = (
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A field. The comment where it is defined describes its purpose.
+    """A field.
 
     Attributes:
       default: The default, which also decides the field's type.
       allowed: An interval such as "[0, 1)", the texts to choose from, a registry of
         them, or a function that returns the fault of a value, or None if it has none.
         None means any text, and any number that is not negative.
+      fixed_by: Owner of the value, which a later command cannot change.
+        none: It may differ each time. No number of a run or a model depends on it.
+        training: A resumed run keeps it. Inference may have another one, and reports
+          it.
+        run: Inference keeps it too.
+        weights: As run, and the weights of `init_from` decide it.
+        weights_by_default: These decide it, unless it is set to another value than the
+          default.
+      doc: The purpose, with its unit and source, for --help and docs/config.md.
       items: Type of a tuple's items.
-      resume: Whether the value may change when a run is resumed, because none of the
-        run's numbers depends on it.
-      ask: Whether a model used for inference, not training, may have another value than
-        its run: no (run), yes (free), or with a line that reports it (noted).
-      weights: Whether the weights of `init_from` decide the value: no (empty), always
-        (fixed), or unless the command line has another one (default).
       path: Whether the value names a file or a folder.
       machine: Whether the value describes the machine. Neither this nor a path is taken
         from the config that is recorded next to weights.
@@ -44,12 +47,23 @@ class Field:
     default: Any
     allowed: Allowed = None
     _: dataclasses.KW_ONLY
+    fixed_by: Literal["none", "training", "run", "weights", "weights_by_default"] = (
+        "run"
+    )
+    doc: str = ""
     items: type = str
-    resume: bool = False
-    ask: Literal["run", "free", "noted"] = "run"
-    weights: Literal["", "fixed", "default"] = ""
     path: bool = False
     machine: bool = False
+
+    @property
+    def from_weights(self) -> bool:
+        """Whether the weights of `init_from` decide the value."""
+        return self.fixed_by in ("weights", "weights_by_default")
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether a run and inference from it may have different values."""
+        return self.fixed_by in ("none", "training")
 
     def fault(self, value: Any) -> str | None:
         """Returns the fault of a value, or None if the field may have it."""

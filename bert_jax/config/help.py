@@ -1,12 +1,11 @@
-"""The text of `--help`: modes and flags, or a config's fields with their comments."""
+"""The text of `--help`: modes and flags, or a config's fields with their purposes."""
 
 import ast
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from bert_jax.config import configuration, fields, files
+from bert_jax.config.field import PLAIN
 
 USAGE = """usage: python -m bert_jax.main --config=FILE [--mode=MODE] [...]
 
@@ -40,8 +39,6 @@ In configs/:
 {names}
 The README has the details, docs/config.md every field.
 """
-_FIELD = re.compile(r"\s+(?:\"([\w.]+)\": |(?:config\.)?(task\.\w+) = )")
-_COMMENT = re.compile(r"\s+# ?(.*)")
 
 
 def help_text(spec: str) -> str:
@@ -57,7 +54,7 @@ def help_text(spec: str) -> str:
         )
         return USAGE.format(names="\n".join(_wrapped(", ".join(names), "  ")))
     config, path = configuration.load_config(spec, []), files.path_of(spec)
-    found = field_meanings(config.model.architecture, path)
+    known = fields.fields_of(config)
     about = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     # Split again a command over several lines, which Python has joined.
     lines = [re.sub(r"(?<=\S) {4,}(?=--)", " \\\\\n        ", about), ""]
@@ -67,35 +64,9 @@ def help_text(spec: str) -> str:
             group = name.rpartition(".")[0]
             lines.append("")
         lines.append(f"--config.{name}={value!r}")
-        lines += _wrapped(found.get(name, ""), "    ")
+        lines += _wrapped(known.get(name, PLAIN).doc, "    ")
     return "\n".join(lines).lstrip("\n") + "\n"
-
-
-def field_meanings(architecture: str, *more: Path) -> dict[str, str]:
-    """Returns each field's purpose: the comment where it is defined, in one line.
-
-    Args:
-      more: The user's config files, which may define fields of a task.
-    """
-    family = Path(__file__).parents[1] / "families" / architecture / "fields.py"
-    found: dict[str, str] = {}
-    for path in filter(Path.exists, (*more, Path(fields.__file__), family)):
-        found |= _comments(path.read_text("utf-8").splitlines())
-    return found
 
 
 def _wrapped(line: str, indent: str) -> list[str]:
     return textwrap.wrap(line, 88, initial_indent=indent, subsequent_indent=indent)
-
-
-def _comments(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yields each field with the comment above or beside its definition."""
-    above: list[str] = []
-    for line in lines:
-        if comment := _COMMENT.fullmatch(line):
-            above.append(comment[1])
-            continue
-        if field := _FIELD.match(line):
-            beside = line.partition("  # ")[2]
-            yield field[1] or field[2], " ".join(filter(None, (*above, beside)))
-        above = []

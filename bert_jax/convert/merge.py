@@ -93,7 +93,9 @@ def merge_weights(
         params = stack_layers(params, weights.config.num_hidden_layers)
     model, saved = (vars(x) | dict(x.family_fields) for x in (config, weights.config))
     own = family.fields.items()
-    free = {n.removeprefix("model.") for n, f in own if f.weights == "default"}
+    free = {
+        n.removeprefix("model.") for n, f in own if f.fixed_by == "weights_by_default"
+    }
     if weights.config.layer in getattr(LAYERS.lookup(config.layer), "starts_from", ()):
         free.add("layer")
     for field in (*_DECISIVE, *(name for name, _ in config.family_fields)):

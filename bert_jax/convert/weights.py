@@ -80,7 +80,7 @@ class Source:
         return {
             f"model.{name}": value
             for name, value in values.items()
-            if (field := known.get(f"model.{name}")) and field.weights
+            if (field := known.get(f"model.{name}")) and field.from_weights
         }
 
     def labels(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import family
-from bert_jax.config.fields import GLUE
+from bert_jax.config.task_fields import GLUE
 from bert_jax.errors import UserError
 from bert_jax.registry import Registry
 

@@ -106,13 +106,13 @@ def _refuse(
     """
     field = fields.fields_of(config).get(name, PLAIN)
     run, weights = folder is not None, config.init_from
-    if field.ask not in ("free", "noted") if run else field.weights == "fixed":
+    if not field.may_differ if run else field.fixed_by == "weights":
         owner = f"the run in {folder}" if run else f"the model in {weights}"
         raise UserError(
             f"--config.{name}={here}: {owner} has {there!r}, and this mode must use "
             f"the {'run' if run else 'model'}'s value; leave this flag out"
         )
-    if field.ask != "free":
+    if field.fixed_by != "none":
         owner = "the run" if run else weights
         log.info("config.%s=%r, but %s has %r", name, here, owner, there)
 

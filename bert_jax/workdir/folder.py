@@ -175,7 +175,8 @@ def check_run(workdir: Path, config: ConfigDict) -> None:
     differ = sorted(
         name
         for name in there.keys() | here.keys()
-        if there.get(name) != here.get(name) and not known.get(name, PLAIN).resume
+        if there.get(name) != here.get(name)
+        and known.get(name, PLAIN).fixed_by != "none"
     )
     longer = there["train.num_steps"] < here["train.num_steps"]
     grows = {*differ} <= {"train.num_steps", "train.num_epochs"} and longer

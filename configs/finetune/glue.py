@@ -31,7 +31,7 @@ model=elmo they are an ELMo's, below the BiLSTMs of GLUE's baseline (docs/elmo.m
 from ml_collections import ConfigDict
 
 from bert_jax.config import recipes
-from bert_jax.config.fields import GLUE
+from bert_jax.config.task_fields import GLUE
 
 
 def get_config(

@@ -1,4 +1,4 @@
-"""Writes docs/config.md: every config field, from bert_jax/config/fields.py.
+"""Writes docs/config.md: every config field.
 
 python -m experiments.pages.config_page
 """
@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from bert_jax.config import configuration, fields, help
+from bert_jax.config import configuration, fields
 from bert_jax.config.field import Field, interval_words
 from bert_jax.config.files import CONFIGS
+from bert_jax.config.task_fields import GLUE
 from bert_jax.errors import UserError
 from bert_jax.registry import FAMILIES
 from bert_jax.runtime.storage import write_atomically
@@ -37,7 +38,7 @@ have another value than in the run in the modes that do not train. A field witho
 the word is refused if it differs.
 
 `python -m experiments.pages.config_page` writes this page from
-`bert_jax/config/fields.py`.
+`bert_jax/config/common_fields.py`, `task_fields.py` and each family's `fields.py`.
 
 ## Every run
 
@@ -78,17 +79,17 @@ def _shared() -> Iterator[str]:
     for group in groups:
         own = {n: f for n, f in fields.FIELDS.items() if n.rpartition(".")[0] == group}
         yield f"\n### {f'`{group}`' if group else 'At the top'}\n\n"
-        yield _table(own, "bert")
+        yield _table(own)
 
 
 def _tasks() -> Iterator[str]:
     yield _TASKS
-    others = {k: v for k, v in fields.TASKS.items() if k not in fields.GLUE}
-    glue = {"/".join(fields.GLUE): fields.TASKS["mnli"]}
+    others = {k: v for k, v in fields.TASKS.items() if k not in GLUE}
+    glue = {"/".join(GLUE): fields.TASKS["mnli"]}
     for names, own in (glue | others).items():
         listed = ", ".join(f"`{name}`" for name in own.split())
         yield f"| {names} | {listed} |\n"
-    yield f"\n{_table(fields.TASK, 'bert')}"
+    yield f"\n{_table(fields.TASK)}"
 
 
 def _families() -> Iterator[str]:
@@ -98,7 +99,7 @@ def _families() -> Iterator[str]:
             yield f"\n## Fields of {family.title} alone\n\n"
             anchor = name.replace("_", "-")
             page = f"{name}.md" if name in ("gpt", "elmo") else f"encoders.md#{anchor}"
-            yield f"[{page.partition('#')[0]}]({page}).\n\n{_table(own, name)}"
+            yield f"[{page.partition('#')[0]}]({page}).\n\n{_table(own)}"
 
 
 def _configs() -> Iterator[str]:
@@ -115,22 +116,21 @@ def _configs() -> Iterator[str]:
         yield f" {_arguments(name)}\n\n{_changes(_values(name), base)}"
 
 
-def _table(own: Mapping[str, Field], architecture: str) -> str:
+def _table(own: Mapping[str, Field]) -> str:
     """Returns a table of fields.
 
     Raises:
-      UserError: A field has no comment that explains it.
+      UserError: A field has no text that explains it.
     """
-    meanings = help.field_meanings(architecture)
     rows = ["| field | type | default | |\n|---|---|---|---|\n"]
     for name, field in own.items():
-        if not meanings.get(name):
-            raise UserError(f"no comment says what {name} does; add one")
+        if not field.doc:
+            raise UserError(f"no text says what {name} does; add its `doc`")
         may = [_kind(field)]
-        may += ["resume"] if field.resume else []
-        may += ["inference"] if field.ask in ("free", "noted") else []
+        may += ["resume"] if field.fixed_by == "none" else []
+        may += ["inference"] if field.may_differ else []
         default = f"`{field.default}`" if field.default != "" else "empty"
-        cell = _cell(meanings[name])
+        cell = _cell(field.doc)
         rows.append(f"| `{name}` | {'; '.join(may)} | {default} | {cell} |\n")
     return "".join(rows)
 
@@ -182,11 +182,11 @@ def _arguments(name: str) -> str:
     return f"Arguments: {', '.join(listed)}." if listed else "It takes no arguments."
 
 
-def _cell(comment: str) -> str:
-    """Formats a comment as Markdown: names with a full stop as code, pages as links."""
-    comment = re.sub(r"docs/(\w+\.md)", r"[\1](\1)", comment)
+def _cell(text: str) -> str:
+    """Formats a text as Markdown: names with a full stop as code, pages as links."""
+    text = re.sub(r"docs/(\w+\.md)", r"[\1](\1)", text)
     text = re.sub(
-        r"(?<![\w/`\[(])([a-z]\w*\.[a-z]\w*(?:=\w+)?)(?![\w/`])", r"`\1`", comment
+        r"(?<![\w/`\[(])([a-z]\w*\.[a-z]\w*(?:=\w+)?)(?![\w/`])", r"`\1`", text
     )
     return text.replace("|", r"\|")
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax.config import configuration
+from bert_jax.config.common_fields import FIELDS
 from bert_jax.config.configuration import field_of
-from bert_jax.config.fields import FIELDS
 from bert_jax.errors import UserError
 from experiments.lib import command_line
 from experiments.lib.runner import ROOT
@@ -38,7 +38,7 @@ SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediat
 _OF_ALL = {
     name
     for name, field in FIELDS.items()
-    if field.ask in ("free", "noted") and name.startswith(("mesh.", "model."))
+    if field.may_differ and name.startswith(("mesh.", "model."))
 }
 
 

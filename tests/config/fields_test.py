@@ -116,8 +116,8 @@ def own(tmp_path, monkeypatch):
         "from bert_jax.config.field import Field\n"
         "extends = 'finetune/text:recipe=tiny'\n"
         "def get_config(config):\n"
-        "    # Share of a label given to the others.\n"
-        "    config.task.smoothing = Field(0.1, '[0, 1)', resume=True)\n"
+        "    config.task.smoothing = Field(\n"
+        "        0.1, '[0, 1)', fixed_by='none', doc='Share of a label given to others.')\n"
         "    config.task.rounds = Field(2)\n"
     )
     return str(path)

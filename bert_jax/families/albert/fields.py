@@ -3,6 +3,11 @@
 from bert_jax.config.field import SIZE, Field
 
 FIELDS = {
-    # Numbers in a row of the embeddings. A linear layer makes hidden_size of them.
-    "model.embedding_size": Field(128, SIZE, weights="fixed"),
+    "model.embedding_size": Field(
+        128,
+        SIZE,
+        fixed_by="weights",
+        doc="Numbers in a row of the embeddings. A linear layer makes hidden_size "
+        "of them.",
+    ),
 }

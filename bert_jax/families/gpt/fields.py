@@ -3,9 +3,12 @@
 from bert_jax.config.field import Field
 
 FIELDS = {
-    # Factor of the language model's loss on the same rows, which is added to the
-    # task's. 0 means no such loss.
-    "task.lm_coef": Field(0.5),
-    # Pairs: read both orders, and add their vectors (for similarity).
-    "task.both_orders": Field(False),
+    "task.lm_coef": Field(
+        0.5,
+        doc="Factor of the language model's loss on the same rows, which is added "
+        "to the task's. 0 means no such loss.",
+    ),
+    "task.both_orders": Field(
+        False, doc="Pairs: read both orders, and add their vectors (for similarity)."
+    ),
 }

@@ -4,14 +4,11 @@ The defaults are those of `transformers`' ModernBertConfig, whose names these ar
 """
 
 import dataclasses
-import functools
 
 from bert_jax.config import fields
 from bert_jax.config.field import COUNT, Field
 
 _THETA = "[1, 1000000000000]"
-# No parameter depends on it, so that the command line may have another value.
-_free = functools.partial(Field, weights="default")
 
 
 def _window(value: int) -> str | None:
@@ -19,18 +16,36 @@ def _window(value: int) -> str | None:
 
 
 FIELDS = {
-    # The window of a local layer, in tokens: half of it to each side.
-    "model.local_attention": Field(128, _window, weights="fixed"),
-    # One layer in this many is global, from the first.
-    "model.global_attn_every_n_layers": Field(3, COUNT, weights="fixed"),
-    # Theta of the rotary positions: 160,000 in global layers once rows have 8,192
-    # tokens.
-    "model.global_rope_theta": _free(160_000.0, _THETA),
-    "model.local_rope_theta": _free(10_000.0, _THETA),  # theta in local layers
-    # The vectors that a classifier of texts reads: the first token's (cls), or all
-    # (mean).
-    "model.classifier_pooling": _free("cls", ("cls", "mean")),
+    "model.local_attention": Field(
+        128,
+        _window,
+        fixed_by="weights",
+        doc="The window of a local layer, in tokens: half of it to each side.",
+    ),
+    "model.global_attn_every_n_layers": Field(
+        3,
+        COUNT,
+        fixed_by="weights",
+        doc="One layer in this many is global, from the first.",
+    ),
+    "model.global_rope_theta": Field(
+        160_000.0,
+        _THETA,
+        fixed_by="weights_by_default",
+        doc="Theta of the rotary positions: 160,000 in global layers once rows "
+        "have 8,192 tokens.",
+    ),
+    "model.local_rope_theta": Field(
+        10_000.0, _THETA, fixed_by="weights_by_default", doc="theta in local layers"
+    ),
+    "model.classifier_pooling": Field(
+        "cls",
+        ("cls", "mean"),
+        fixed_by="weights_by_default",
+        doc="The vectors that a classifier of texts reads: the first token's "
+        "(cls), or all (mean).",
+    ),
     "model.max_position_embeddings": dataclasses.replace(
-        fields.FIELDS["model.max_position_embeddings"], weights="default"
+        fields.FIELDS["model.max_position_embeddings"], fixed_by="weights_by_default"
     ),
 }

@@ -1,0 +1,614 @@
+"""The fields that every config has.
+
+The defaults are those of BERT-Base's pre-training (Devlin et al. 2019, section 3.1 and
+appendix A.2, and README.md and run_pretraining.py of google-research/bert).
+"""
+
+import re
+
+from bert_jax import registry
+from bert_jax.config.field import (
+    COUNT,
+    LENGTH,
+    SHARE,
+    SIZE,
+    Field,
+    duplicate_error,
+    empty_error,
+)
+
+
+def _patterns(value: tuple) -> str | None:
+    for pattern in value:
+        try:
+            re.compile(str(pattern))
+            re.compile(f"(?:{pattern})")  # as it is searched
+        except re.error as error:
+            return f"has {pattern!r}: not a regular expression: {error}"
+    return None
+
+
+def _rising(value: tuple) -> str | None:
+    whole = all(type(step) is int for step in value)
+    is_pair = not value or (whole and len(value) == 2 and 0 <= value[0] < value[1])
+    return None if is_pair else "must be two numbers of steps, the first one smaller"
+
+
+def _language(value: str) -> str | None:
+    is_code = re.fullmatch("[a-z]{2,3}(-[a-z]{2,10})*", value)
+    return None if is_code else "must be a language code, such as en or de (ISO 639)"
+
+
+FIELDS: dict[str, Field] = {
+    "seed": Field(
+        0, doc="Seed of initial parameters, dropout, training order and masks"
+    ),
+    "init_from": Field(
+        "",
+        path=True,
+        doc="Weights to start from: a work directory, a Hugging Face folder, a "
+        "checkpoint of Google's, hf:OWNER/NAME, or mini, a small English BERT "
+        "of this package (docs/weights.md). The model's sizes and the "
+        "tokenizer are then theirs. Empty means random values.",
+    ),
+    "init_layers": Field(
+        (),
+        "[0, 10000)",
+        items=int,
+        doc="Layers of `init_from` to keep, in order, such as (0, 2, 4, 7, 9, 11) "
+        "of 12, as in DistilBERT. Empty means all.",
+    ),
+    "model.vocab_size": Field(
+        0,
+        fixed_by="weights",
+        doc="Rows of the embedding matrix. 0 means the tokenizer's size.",
+    ),
+    "model.hidden_size": Field(
+        768, SIZE, fixed_by="weights", doc="numbers in each token's vector"
+    ),
+    "model.num_hidden_layers": Field(
+        12, "[1, 10000]", fixed_by="weights", doc="layers of the Transformer"
+    ),
+    "model.num_attention_heads": Field(
+        12,
+        SIZE,
+        fixed_by="weights",
+        doc="Attention heads per layer. The number must divide hidden_size.",
+    ),
+    "model.intermediate_size": Field(
+        3072,
+        SIZE,
+        fixed_by="weights",
+        doc="Width inside each feed-forward block, usually 4 x hidden_size",
+    ),
+    "model.max_position_embeddings": Field(
+        512, SIZE, fixed_by="weights", doc="The longest sequence, in tokens"
+    ),
+    "model.type_vocab_size": Field(
+        2, SIZE, fixed_by="weights", doc="segments: a first and a second text"
+    ),
+    "model.hidden_act": Field(
+        "gelu",
+        ("gelu", "gelu_tanh", "relu"),
+        fixed_by="weights",
+        doc="gelu (by erf, as released in 2018), gelu_tanh or relu",
+    ),
+    "model.hidden_dropout_prob": Field(
+        0.1, "[0, 1)", doc="Fraction of embeddings and outputs that is dropped"
+    ),
+    "model.attention_probs_dropout_prob": Field(
+        0.1, "[0, 1)", doc="Fraction of attention weights that is dropped"
+    ),
+    "model.initializer_range": Field(
+        0.02, "(0, inf)", doc="Standard deviation of random initial values"
+    ),
+    "model.position_initializer": Field(
+        "normal",
+        ("normal", "sinusoidal"),
+        doc="Initial values of the learned position embeddings: normal (as the "
+        "others), or sinusoidal, from which a small model learns sooner to "
+        "look next to a gap.",
+    ),
+    "model.layer_norm_eps": Field(
+        1e-12, "(0, inf)", fixed_by="weights", doc="Added to the variance in LayerNorm"
+    ),
+    "model.dtype": Field(
+        "float32",
+        ("float32", "bfloat16"),
+        fixed_by="training",
+        doc="Type of the matrix products: float32, or bfloat16 (faster on TPUs "
+        "and GPUs, while parameters, softmax and losses stay float32).",
+    ),
+    "model.attention": Field(
+        "einsum",
+        registry.ATTENTIONS,
+        fixed_by="training",
+        doc="Implementation of attention, with the same numbers but for rounding: "
+        "einsum, fused (one kernel, faster and in less memory, on GPUs and "
+        "TPUs), or cudnn (NVIDIA's, in bfloat16, where "
+        "attention_probs_dropout_prob is 0).",
+    ),
+    "model.epilogue": Field(
+        "xla",
+        ("xla", "fused"),
+        fixed_by="training",
+        doc="Implementation of the bias, activation, dropout, residual and "
+        "LayerNorm that follow the encoder's matrix products: xla, or fused "
+        "(a kernel each way, on GPUs).",
+    ),
+    "model.layer": Field(
+        "post_norm",
+        registry.LAYERS,
+        doc="Type of the layers: post_norm, or a custom one (docs/extending.md)",
+    ),
+    "model.positions": Field(
+        "learnt",
+        registry.POSITIONS,
+        doc="Position encoding: learnt (a vector for each position), or a custom one",
+    ),
+    "model.remat": Field(
+        "none",
+        ("none", "full", "dots"),
+        fixed_by="none",
+        doc="The part that the backward pass recomputes, to save memory: none, "
+        "full (all of each layer) or dots (everything between its matrix "
+        "products, and attention).",
+    ),
+    "model.scan_layers": Field(
+        False,
+        doc="Compile one layer and loop over it: compiles faster, may run slower.",
+    ),
+    "model.lora_rank": Field(
+        0,
+        doc="LoRA: rank of the matrices that learn beside the encoder's "
+        "(docs/fine_tuning.md). Else only heads do: the rest stays as in "
+        "init_from. 0 means no LoRA.",
+    ),
+    "model.lora_alpha": Field(
+        8.0,
+        "(0, inf)",
+        doc="The product of two such matrices is multiplied by lora_alpha / lora_rank.",
+    ),
+    "model.lora_targets": Field(
+        ("query", "value"),
+        empty_error,
+        doc="The encoder's matrices that get them, by the end of their name: "
+        "query, key, value, attention/output, intermediate, output (of both "
+        "kinds)",
+    ),
+    "model.architecture": Field(
+        "bert",
+        registry.FAMILIES,
+        fixed_by="weights",
+        doc="bert, or another folder of bert_jax/families/, by its name. "
+        "configs/NAME.py and configs/finetune/ with model=NAME set it.",
+    ),
+    "model.causal": Field(
+        False,
+        fixed_by="weights",
+        doc="Each position sees only those before it. task.objective=ltr sets it, "
+        "and a run from such weights takes it from them. Leave it as it is.",
+    ),
+    "tokenizer.vocab_file": Field(
+        "",
+        path=True,
+        doc="A vocab.txt or tokenizer.json. Empty means the one of init_from, or "
+        "else one trained on the corpus.",
+    ),
+    "tokenizer.vocab_size": Field(
+        30522,
+        COUNT,
+        doc="Tokens of a vocabulary that is trained, special tokens included.",
+    ),
+    "tokenizer.lowercase": Field(
+        True, doc="True as in the uncased models, False as in the cased ones"
+    ),
+    "tokenizer.strip_accents": Field(
+        True,
+        doc="With lowercase: also strip accents, as the uncased models do. This "
+        "decomposes characters: it takes Korean syllables apart, and drops "
+        "marks that are letters in other scripts. False keeps them.",
+    ),
+    "tokenizer.add": Field(
+        (),
+        duplicate_error,
+        items=str,
+        doc="Words to add to the vocabulary of `init_from` or `vocab_file`, such "
+        'as ("<drug>",): a text has them whole, and each has a row of its '
+        "own.",
+    ),
+    "tokenizer.added_rows": Field(
+        "mean",
+        ("mean", "random"),
+        doc="Their first rows: mean (of the rows of the word's tokens) or random.",
+    ),
+    "tokenizer.sample_bytes": Field(
+        30_000_000,
+        "[1, 4611686018427387904]",
+        doc="Bytes of text, sampled evenly from the corpus, to train a vocabulary on.",
+    ),
+    "corpus.sources": Field(
+        ("hf:wikimedia/wikipedia:20231101.en", "hf:emozilla/pg19"),
+        empty_error,
+        doc="The text: one or more of sentences:GLOB, paragraphs:GLOB, "
+        "lines:GLOB, text:GLOB, jsonl:GLOB, parquet:GLOB, hf:NAME, tfds:NAME, "
+        "pydocs (docs/data.md).",
+    ),
+    "corpus.weights": Field(
+        (),
+        "(0, 1000000]",
+        items=float,
+        doc="How often a row of each source is seen, relative to one of weight 1: "
+        "(2.0, 1.0) shows the first source's rows twice as often "
+        "(docs/data.md). Empty means all equally often.",
+    ),
+    "corpus.language": Field(
+        "en", _language, doc="Whose rules split sentences: a code such as en, de or ko"
+    ),
+    "corpus.data_dir": Field(
+        "data",
+        empty_error,
+        path=True,
+        fixed_by="none",
+        doc="The folder for prepared data. Runs may share it.",
+    ),
+    "corpus.runner": Field(
+        "",
+        machine=True,
+        fixed_by="none",
+        doc="The runner that prepares the data, with the same result byte for "
+        "byte. Empty means this machine's cores. Runners of Apache Beam "
+        "('.[beam]') are FnApiRunner (embedded), FlinkRunner, SparkRunner and "
+        "DataflowRunner (docs/data.md).",
+    ),
+    "corpus.beam_options": Field(
+        (),
+        machine=True,
+        fixed_by="none",
+        doc='Beam\'s options, such as ("--direct_num_workers=4",)',
+    ),
+    "corpus.max_seq_length": Field(128, LENGTH, doc="tokens, [CLS] and [SEP] included"),
+    "corpus.short_seq_prob": Field(
+        0.1,
+        SHARE,
+        doc="Fraction of sentence pairs that get a random shorter length "
+        "(create_pretraining_data.py).",
+    ),
+    "corpus.max_document_bytes": Field(
+        30_000,
+        doc="Maximum UTF-8 bytes (some 5,000 words, fifty rows of 128): a longer "
+        "document is cut at ends of paragraphs. 0 means never. Short rows are "
+        "drawn once per document (in Google's code once per copy, of ten), so "
+        "an uncut book could have only short rows.",
+    ),
+    "corpus.seed": Field(
+        0,
+        doc="Seed of the vocabulary's sample, the sentence pairs, the held-out "
+        "documents and dev's masks. Runs with different `seed` share these, "
+        "so their losses are comparable.",
+    ),
+    "corpus.dev_fraction": Field(
+        0.005,
+        "(0, 1)",
+        doc="Fraction of the documents held out as dev, always whole documents: "
+        "at least two, or one of fewer than four.",
+    ),
+    "corpus.nsp": Field(
+        True,
+        doc="Sentence pairs and the next sentence loss. False means running text, "
+        "without either.",
+    ),
+    "corpus.full_sentences": Field(
+        False,
+        doc="Without pairs: rows of whole sentences from one or more documents "
+        "(Liu et al. 2019).",
+    ),
+    "corpus.packing": Field(
+        False,
+        doc="Training rows of several sentence pairs that do not attend to each "
+        "other, instead of one pair and padding (Krell et al. 2021). Batch "
+        "sizes then count these rows.",
+    ),
+    "corpus.packed_pairs": Field(
+        4,
+        "[1, 64]",
+        doc="With packing: maximum number of pairs (or, without pairs, texts) in "
+        "a row.",
+    ),
+    "corpus.shift_positions": Field(
+        False,
+        doc="With packing: each training row's positions begin at a random one, "
+        "drawn again in each epoch, so that short rows train all position "
+        "embeddings (Kiyono et al. 2021).",
+    ),
+    "masking.name": Field(
+        "bert",
+        registry.MASKINGS,
+        doc="bert (masking by the fields below), or a custom one",
+    ),
+    "masking.masked_lm_prob": Field(
+        0.15,
+        "(0, 1]",
+        doc="Fraction of a sequence's tokens to predict, up to max_predictions_per_seq",
+    ),
+    "masking.max_predictions_per_seq": Field(
+        20, SIZE, doc="Maximum number of a sequence's tokens to predict"
+    ),
+    "masking.whole_word": Field(
+        False, doc="True chooses all tokens of a word together"
+    ),
+    "masking.mask_fraction": Field(
+        0.8, SHARE, doc="Fraction of the predicted tokens that become [MASK]"
+    ),
+    "masking.random_fraction": Field(
+        0.1,
+        SHARE,
+        doc="Fraction that become a random token. The rest stay as they are.",
+    ),
+    "phase2.fraction": Field(
+        0.0, "[0, 1)", doc="Fraction of train.num_steps. 0 means one phase."
+    ),
+    "phase2.max_seq_length": Field(512, LENGTH, doc="tokens, as corpus.max_seq_length"),
+    "phase2.max_predictions_per_seq": Field(77, SIZE, doc="as in masking"),
+    "phase2.micro_batches": Field(1, COUNT, doc="as train.micro_batches"),
+    "phase2.batch_size": Field(
+        0, doc="Sequences in a batch. 0 means train.batch_size."
+    ),
+    "phase2.learning_rate": Field(
+        0.0,
+        doc="Peak of the phase's own schedule, up from 0 and down again, as "
+        "LAMB's authors use for another batch size. 0 means to continue the "
+        "first phase's schedule.",
+    ),
+    "phase2.warmup_steps": Field(0, doc="warm-up of the phase's own schedule"),
+    "optimizer.name": Field(
+        "bert_adam",
+        registry.OPTIMIZERS,
+        doc="bert_adam (as published: no bias correction), adamw, lamb, muon (for "
+        "the encoder's matrices, adamw for the rest: fewer steps for small "
+        "models), stable_adamw, adagrad (as TensorFlow's, for ELMo), "
+        "openai_adam (GPT's), or a custom one (docs/extending.md).",
+    ),
+    "optimizer.schedule": Field(
+        "polynomial",
+        registry.SCHEDULES,
+        doc="Schedule of the learning rate: polynomial (warm-up, decay), "
+        "warmup_stable_decay (the peak between them), GPT's openai_linear and "
+        "openai_cosine, or a custom one.",
+    ),
+    "optimizer.learning_rate": Field(1e-4, doc="the peak"),
+    "optimizer.warmup_steps": Field(
+        10_000,
+        doc="Steps of linear warm-up from 0. Set this or warmup_fraction, the "
+        "other one is 0.",
+    ),
+    "optimizer.warmup_fraction": Field(
+        0.0, SHARE, doc="warm-up's fraction of all steps"
+    ),
+    "optimizer.decay_fraction": Field(
+        0.1, SHARE, doc="warmup_stable_decay: fraction of steps with a falling rate"
+    ),
+    "optimizer.decay_power": Field(
+        1.0, doc="rate ~ (fraction of steps left) ** power. 1 means linear."
+    ),
+    "optimizer.weight_decay": Field(
+        0.01,
+        doc="Multiplied by the learning rate. Biases and arrays of one axis do "
+        "not decay.",
+    ),
+    "optimizer.beta1": Field(0.9, "[0, 1)", doc="decay of the gradients' running mean"),
+    "optimizer.beta2": Field(
+        0.999, "[0, 1)", doc="Decay of the squared gradients' running mean"
+    ),
+    "optimizer.eps": Field(1e-6, doc="added to the root of the squares' mean"),
+    "optimizer.clip_norm": Field(
+        1.0, doc="Largest norm of the whole gradient. 0 means no clipping."
+    ),
+    "optimizer.trainable": Field(
+        (),
+        _patterns,
+        doc="Parameters that learn, by patterns (regular expressions) found in "
+        'their paths, not inside a number: ("attention", "layer_1", '
+        '"sequence_classification"). Empty means all.',
+    ),
+    "optimizer.frozen": Field(
+        (),
+        doc="Parameters that do not learn, by the beginning of their path: "
+        '("bert/embeddings", "bert/encoder/layer_0"). They have no moments, '
+        "and no part in the gradient's norm.",
+    ),
+    "train.num_steps": Field(
+        1_000_000, doc="Updates of the parameters; 0: num_epochs decides"
+    ),
+    "train.num_epochs": Field(
+        0.0, "[0, 1000000]", doc="Passes over the training data, for fine-tuning"
+    ),
+    "train.extend": Field(
+        False,
+        fixed_by="none",
+        doc="On resuming, num_steps or num_epochs may be larger than before. The "
+        "learning rate then follows the schedule of the new length from the "
+        "step where the run resumes.",
+    ),
+    "train.batch_size": Field(
+        256, COUNT, doc="Sequences (with corpus.packing, rows) over all devices"
+    ),
+    "train.micro_batches": Field(
+        1,
+        COUNT,
+        doc="Parts of each step's batch, computed one after the other to save "
+        "memory (gradient accumulation). The result is that of the whole "
+        "batch, only dropout differs.",
+    ),
+    "train.log_every": Field(
+        100, COUNT, fixed_by="none", doc="steps between two logged steps"
+    ),
+    "train.transforms": Field(
+        (),
+        registry.TRANSFORMS,
+        doc="Changes to the loss or its gradient, in this order (docs/extending.md)",
+    ),
+    "train.trackers": Field(
+        (),
+        ("wandb", "mlflow"),
+        machine=True,
+        fixed_by="none",
+        doc="Services that get the metrics too: wandb, mlflow ('.[wandb]', "
+        "'.[mlflow]'). Empty means only metrics.jsonl and TensorBoard's files "
+        "in the work directory.",
+    ),
+    "train.profile_steps": Field(
+        (),
+        _rising,
+        items=int,
+        machine=True,
+        fixed_by="none",
+        doc="Steps whose profile to write to `profile` in the work directory, "
+        "such as (10, 15): after ten steps, until fifteen are done. Empty "
+        "means none.",
+    ),
+    "train.eval_every": Field(
+        10_000, doc="Steps between evaluations. 0 means only at the end."
+    ),
+    "train.eval_every_epoch": Field(
+        False, doc="Also evaluate at the end of each epoch (fine-tuning)"
+    ),
+    "train.early_stop": Field(
+        0,
+        doc="Stop after this many evaluations without a better score, counted per "
+        "phase. 0 means never. The last checkpoint is the result, unless "
+        "evaluate.checkpoint is best.",
+    ),
+    "train.seeds": Field(
+        1, COUNT, doc="Runs trained in one program, with seed, seed + 1, ..."
+    ),
+    "train.on_anomaly": Field(
+        "stop",
+        ("stop", "skip"),
+        fixed_by="none",
+        doc="If a loss is not finite: end the run (stop) or drop the batch (skip).",
+    ),
+    "train.deterministic": Field(
+        True,
+        fixed_by="none",
+        doc="On GPUs: sum gradients in one order (docs/devices.md)",
+    ),
+    "evaluate.batch_size": Field(
+        256, COUNT, fixed_by="none", doc="sequences, over all devices"
+    ),
+    "evaluate.splits": Field(
+        ("dev",),
+        duplicate_error,
+        fixed_by="none",
+        doc="Splits to evaluate: dev, test and any others in the task's data",
+    ),
+    "evaluate.checkpoint": Field(
+        "last",
+        ("last", "best"),
+        fixed_by="none",
+        doc="The checkpoint for the final predictions, `predict` and `export`: "
+        "last, or best (best score on dev, where of two phases only the "
+        "second counts, because losses at different lengths are not "
+        "comparable).",
+    ),
+    "evaluate.score": Field(
+        "",
+        fixed_by="training",
+        doc="The score on dev that decides which checkpoint is best and when "
+        "train.early_stop ends the run: any that the task reports, such as "
+        "macro_f1 or f1:spam (of the class spam). Empty means the task's main "
+        "score.",
+    ),
+    "checkpoint.save_every": Field(
+        5_000,
+        COUNT,
+        fixed_by="none",
+        doc="Steps between checkpoints. The last step is saved too.",
+    ),
+    "checkpoint.keep": Field(
+        3, COUNT, fixed_by="none", doc="number of newest checkpoints to keep"
+    ),
+    "checkpoint.keep_every": Field(
+        0,
+        fixed_by="none",
+        doc="Checkpoints at multiples of this many steps are never deleted. 0 "
+        "means none.",
+    ),
+    "predict.top_k": Field(5, COUNT, fixed_by="none", doc="guesses for each [MASK]"),
+    "predict.batch_size": Field(
+        32,
+        COUNT,
+        fixed_by="none",
+        machine=True,
+        doc="Rows computed together, on a CPU at most 16",
+    ),
+    "predict.layers": Field(
+        (-1, -2, -3, -4),
+        empty_error,
+        items=int,
+        fixed_by="none",
+        doc="The layers that --mode=extract writes: 0 is the embeddings' output, "
+        "1, 2, ... are the layers, -1 is the last layer and -2 the one "
+        "before.",
+    ),
+    "predict.combine": Field(
+        "none",
+        ("none", "concatenated", "sum", "mean"),
+        fixed_by="none",
+        doc="How --mode=extract combines the layers: none (each layer's vectors), "
+        "or into one vector: concatenated, sum or mean.",
+    ),
+    "predict.vectors": Field(
+        "pieces",
+        ("pieces", "words", "words_mean", "cls", "mean"),
+        fixed_by="none",
+        doc="The units that get a vector in --mode=extract: each token (pieces), "
+        "each word (words, its first token's; or words_mean, its tokens' "
+        "mean), or the whole text (cls, that of [CLS]; or mean, its tokens' "
+        "mean).",
+    ),
+    "serve.hosts": Field(
+        (),
+        fixed_by="none",
+        machine=True,
+        doc="Names by which clients may call --mode=serve, in addition to --host, "
+        "localhost and addresses, such as the name of a proxy or of this "
+        "machine.",
+    ),
+    "serve.grace_seconds": Field(
+        10.0,
+        "[0, 86400]",
+        fixed_by="none",
+        machine=True,
+        doc="Seconds from SIGTERM to the end, for requests in progress",
+    ),
+    "mesh.data": Field(
+        -1,
+        "[-1, inf)",
+        fixed_by="none",
+        machine=True,
+        doc="devices that split the batch",
+    ),
+    "mesh.fsdp": Field(
+        1,
+        "[-1, inf)",
+        fixed_by="none",
+        machine=True,
+        doc="Devices that split the batch, parameters and optimizer state",
+    ),
+    "mesh.tensor": Field(
+        1,
+        "[-1, inf)",
+        fixed_by="none",
+        machine=True,
+        doc="Devices that split heads, intermediate size and vocabulary",
+    ),
+    "mesh.optimizer": Field(
+        "as_parameters",
+        ("as_parameters", "zero1"),
+        fixed_by="none",
+        machine=True,
+        doc="How the optimizer's state is split: as_parameters (like the "
+        "parameters), or zero1 (over data too).",
+    ),
+}
