@@ -6,9 +6,12 @@ appendix A.2, and README.md and run_pretraining.py of google-research/bert).
 
 import re
 
+from ml_collections import ConfigDict
+
 from bert_jax import registry
 from bert_jax.config.field import (
     COUNT,
+    INT32,
     LENGTH,
     SHARE,
     SIZE,
@@ -16,6 +19,7 @@ from bert_jax.config.field import (
     duplicate_error,
     empty_error,
 )
+from bert_jax.errors import UserError
 
 
 def _patterns(value: tuple) -> str | None:
@@ -612,3 +616,50 @@ FIELDS: dict[str, Field] = {
         "parameters), or zero1 (over data too).",
     ),
 }
+
+
+def check_together(config: ConfigDict) -> None:
+    """Raises UserError if values of several fields do not fit each other."""
+    masking, train, saved = config.masking, config.train, config.checkpoint
+    corpus, last_seed = config.corpus, config.seed + config.train.seeds - 1
+    weights = f"config.corpus.weights={tuple(corpus.weights)}"
+    if last_seed > INT32:
+        raise UserError(
+            f"config.seed={config.seed}: config.train.seeds={train.seeds} uses seeds "
+            f"up to {last_seed}; the largest seed is {INT32}"
+        )
+    if masking.mask_fraction + masking.random_fraction > 1:
+        raise UserError(
+            f"config.masking.mask_fraction={masking.mask_fraction} and "
+            f"random_fraction={masking.random_fraction} add up to more than 1"
+        )
+    if corpus.weights and len(corpus.weights) != len(corpus.sources):
+        raise UserError(
+            f"{weights}: one for each of the {len(corpus.sources)} "
+            "config.corpus.sources"
+        )
+    if corpus.weights and corpus.packing:
+        raise UserError(
+            f"{weights}: not with config.corpus.packing, whose rows have pairs of "
+            "several sources"
+        )
+    if corpus.full_sentences and (corpus.nsp or corpus.packing or corpus.weights):
+        raise UserError(
+            "config.corpus.full_sentences=True: fills rows with text of any document; "
+            "set --config.corpus.nsp=False, and leave packing and weights out"
+        )
+    if corpus.shift_positions and not corpus.packing:
+        raise UserError(
+            "config.corpus.shift_positions=True: shifts packed rows; set "
+            "--config.corpus.packing=True too"
+        )
+    if config.init_layers and not config.init_from:
+        raise UserError(
+            f"config.init_layers={tuple(config.init_layers)}: are those of "
+            "config.init_from, which is empty; set that, or model.num_hidden_layers"
+        )
+    if saved.keep_every % saved.save_every:
+        raise UserError(
+            f"config.checkpoint.keep_every={saved.keep_every}: must be a multiple of "
+            f"config.checkpoint.save_every={saved.save_every}, or 0"
+        )

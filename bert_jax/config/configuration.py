@@ -2,7 +2,7 @@
 ConfigDict, and from a run's config.json back to one."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -11,8 +11,8 @@ from ml_collections import ConfigDict
 from ml_collections.config_flags import tuple_parser
 
 from bert_jax import registry
-from bert_jax.config import fields, files
-from bert_jax.config.field import INT32, did_you_mean, require_value
+from bert_jax.config import common_fields, fields, files, task_fields
+from bert_jax.config.field import did_you_mean, require_value
 from bert_jax.errors import UserError
 
 _PARSERS: dict[type, Any] = {
@@ -22,7 +22,6 @@ _PARSERS: dict[type, Any] = {
     str: flags.ArgumentParser(),
     tuple: tuple_parser.TupleParser(),
 }
-_SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 
 def load_config(spec: str, overrides: Sequence[str]) -> ConfigDict:
@@ -34,7 +33,7 @@ def load_config(spec: str, overrides: Sequence[str]) -> ConfigDict:
 
     Raises:
       UserError: a file is missing or fails, a field does not exist, or a value is not
-        allowed (bert_jax/config/fields.py).
+        allowed (docs/config.md).
     """
     fields = parse_overrides(overrides)
     return override_and_check(files.load_file(spec), spec, fields)
@@ -109,7 +108,7 @@ def _check_names(config: ConfigDict, spec: str) -> None:
     values = dict(fields.iter_fields(config))
     for name in required:
         if name not in values:
-            hint = "add it (bert_jax/config/fields.py has its default)"
+            hint = "add it (docs/config.md has its default)"
             raise UserError(f"{spec}: no field config.{name}; {hint}")
     known = required | fields.OWN | fields.family_fields(config)
     is_custom = names_added_code(config)
@@ -217,96 +216,5 @@ def check_config(config: ConfigDict, *, code: bool = True) -> None:
         by_name = name in known and isinstance(known[name].allowed, registry.Registry)
         if code or not by_name:
             require_value(known, name, value)
-    for is_wrong, text in _conflicts(config):
-        if is_wrong:
-            raise UserError(f"config.{text}")
-
-
-def _conflicts(config: ConfigDict) -> Iterator[tuple[object, str]]:
-    """Yields whether values of several fields do not fit each other, and the error."""
-    masking, train, saved = config.masking, config.train, config.checkpoint
-    corpus, task = config.corpus, config.task
-    finetunes = "max_seq_length" in task
-    yield (
-        config.seed + train.seeds - 1 > INT32,
-        f"seed={config.seed}: config.train.seeds={train.seeds} uses seeds up to "
-        f"{config.seed + train.seeds - 1}; the largest seed is {INT32}",
-    )
-    yield (
-        finetunes and not (train.num_steps or train.num_epochs),
-        "train.num_epochs=0.0: set it, or config.train.num_steps, now 0 too",
-    )
-    yield (
-        masking.mask_fraction + masking.random_fraction > 1,
-        f"masking.mask_fraction={masking.mask_fraction} and "
-        f"random_fraction={masking.random_fraction} add up to more than 1",
-    )
-    weights = f"corpus.weights={tuple(corpus.weights)}"
-    yield (
-        corpus.weights and len(corpus.weights) != len(corpus.sources),
-        f"{weights}: one for each of the {len(corpus.sources)} config.corpus.sources",
-    )
-    yield (
-        corpus.weights and corpus.packing,
-        f"{weights}: not with config.corpus.packing, whose rows have pairs of several "
-        "sources",
-    )
-    yield (
-        task.get("bilstm") and config.model.hidden_size % 2,
-        f"model.hidden_size={config.model.hidden_size}: must be even for config.task."
-        "bilstm=True, which gives each direction a half",
-    )
-    has_windows = "window_overlap" in task and task.windows > 1
-    room = task.get("max_seq_length", 0) - 2  # tokens, without special ones
-    yield (
-        has_windows and room <= task.window_overlap,
-        f"task.window_overlap={task.get('window_overlap')}: must be less than the "
-        f"{room} tokens of a window; lower it, or raise config.task.max_seq_length",
-    )
-    yield (
-        has_windows and (task.get("text_b") or task.texts_per_row > 1),
-        f"task.windows={task.get('windows')}: only single texts in rows of their own "
-        "have windows; leave config.task.text_b and texts_per_row unset",
-    )
-    cut = task.get("truncation", "head")
-    yield (
-        cut != "head" and task.get("text_b"),
-        f"task.truncation={cut}: is for single texts, and config.task.text_b="
-        f"{task.get('text_b')} makes pairs; leave it head",
-    )
-    yield (
-        config.init_layers and not config.init_from,
-        f"init_layers={tuple(config.init_layers)}: are those of config.init_from, "
-        "which is empty; set that, or model.num_hidden_layers",
-    )
-    yield (
-        task.get("group") and not task.dev_fraction,
-        f"task.group={task.get('group')}: says which rows stay together in config.task."
-        "dev_fraction=0.0; set that, or leave it out",
-    )
-    yield (
-        corpus.packing and finetunes,
-        "corpus.packing=True: packs the rows of pre-training; the rows of "
-        f"config.task.name={task.name} are not packed, leave it False",
-    )
-    yield (
-        corpus.full_sentences and (corpus.nsp or corpus.packing or corpus.weights),
-        "corpus.full_sentences=True: fills rows with text of any document; set "
-        "--config.corpus.nsp=False, and leave packing and weights out",
-    )
-    yield (
-        corpus.shift_positions and not corpus.packing,
-        "corpus.shift_positions=True: shifts packed rows; set "
-        "--config.corpus.packing=True too",
-    )
-    yield (
-        saved.keep_every % saved.save_every,
-        f"checkpoint.keep_every={saved.keep_every}: must be a multiple of "
-        f"config.checkpoint.save_every={saved.save_every}, or 0",
-    )
-    for split in config.evaluate.splits:
-        yield (
-            split not in _SPLITS and f"{split}_file" not in task,
-            f"evaluate.splits={tuple(config.evaluate.splits)}: {split!r} is not one of "
-            f"{', '.join(_SPLITS)}, and config.task.{split}_file does not exist",
-        )
+    common_fields.check_together(config)
+    task_fields.check_together(config)

@@ -2,6 +2,8 @@
 
 import re
 
+from ml_collections import ConfigDict
+
 from bert_jax import registry
 from bert_jax.config.field import (
     LENGTH,
@@ -11,6 +13,7 @@ from bert_jax.config.field import (
     duplicate_error,
     empty_error,
 )
+from bert_jax.errors import UserError
 
 
 def _pooling(value: str) -> str | None:
@@ -29,6 +32,8 @@ def _prompts(value: tuple) -> str | None:
     wrong = [prompt for prompt in value if not re.match(r"[\w-]+=", str(prompt))]
     return f"has {wrong[0]!r}: must be NAME=TEXT" if wrong else None
 
+
+_SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 TASK: dict[str, Field] = {
     "task.name": Field(
@@ -378,3 +383,64 @@ TASKS = {
     "text_b negative score max_score loss temperature margin pooling dense normalized "
     "prompt prompts dimensions",
 }
+
+
+def check_together(config: ConfigDict) -> None:
+    """Raises UserError if values of a task do not fit each other, or other fields."""
+    _check_splits(config)
+    task, train = config.task, config.train
+    if "max_seq_length" not in task:
+        return
+    if not (train.num_steps or train.num_epochs):
+        raise UserError(
+            "config.train.num_epochs=0.0: set it, or config.train.num_steps, now 0 too"
+        )
+    if config.corpus.packing:
+        raise UserError(
+            "config.corpus.packing=True: packs the rows of pre-training; the rows of "
+            f"config.task.name={task.name} are not packed, leave it False"
+        )
+    if task.get("bilstm") and config.model.hidden_size % 2:
+        raise UserError(
+            f"config.model.hidden_size={config.model.hidden_size}: must be even for "
+            "config.task.bilstm=True, which gives each direction a half"
+        )
+    if task.get("group") and not task.dev_fraction:
+        raise UserError(
+            f"config.task.group={task.group}: says which rows stay together in "
+            "config.task.dev_fraction=0.0; set that, or leave it out"
+        )
+    if "windows" in task:
+        _check_long_texts(task)
+
+
+def _check_splits(config: ConfigDict) -> None:
+    """Raises UserError for a split of evaluation that no field names."""
+    for split in config.evaluate.splits:
+        if split not in _SPLITS and f"{split}_file" not in config.task:
+            raise UserError(
+                f"config.evaluate.splits={tuple(config.evaluate.splits)}: {split!r} is "
+                f"not one of {', '.join(_SPLITS)}, and config.task.{split}_file does "
+                "not exist"
+            )
+
+
+def _check_long_texts(task: ConfigDict) -> None:
+    """Raises UserError if windows or cuts do not fit the other fields of a task."""
+    room = task.max_seq_length - 2  # tokens, without special ones
+    pairs = task.get("text_b", "")
+    if task.windows > 1 and room <= task.window_overlap:
+        raise UserError(
+            f"config.task.window_overlap={task.window_overlap}: must be less than the "
+            f"{room} tokens of a window; lower it, or raise config.task.max_seq_length"
+        )
+    if task.windows > 1 and (pairs or task.texts_per_row > 1):
+        raise UserError(
+            f"config.task.windows={task.windows}: only single texts in rows of their "
+            "own have windows; leave config.task.text_b and texts_per_row unset"
+        )
+    if task.truncation != "head" and pairs:
+        raise UserError(
+            f"config.task.truncation={task.truncation}: is for single texts, and "
+            f"config.task.text_b={pairs} makes pairs; leave it head"
+        )

@@ -1,8 +1,8 @@
 """The config of a mode, from a run or weights, a file and the command line.
 
 A mode that queries a model (predict, evaluate, ...) does as the model's run would, so
-task, lengths, labels and choice of checkpoint are as recorded. Each field's definition
-specifies whether the command line may have another value (bert_jax/config/fields.py).
+task, lengths, labels and choice of checkpoint are as recorded. `Field.fixed_by`
+specifies whether the command line may have another value.
 """
 
 import logging

@@ -117,7 +117,8 @@ def own(tmp_path, monkeypatch):
         "extends = 'finetune/text:recipe=tiny'\n"
         "def get_config(config):\n"
         "    config.task.smoothing = Field(\n"
-        "        0.1, '[0, 1)', fixed_by='none', doc='Share of a label given to others.')\n"
+        "        0.1, '[0, 1)', fixed_by='none',\n"
+        "        doc='Share of a label given to others.')\n"
         "    config.task.rounds = Field(2)\n"
     )
     return str(path)
