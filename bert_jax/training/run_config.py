@@ -39,58 +39,74 @@ TASKS = {
 def config_of(
     folder: Path,
     given: ConfigDict | None,
-    overrides: Mapping[str, Any],
+    flags: Mapping[str, Any],
     *,
     is_inference: bool,
 ) -> ConfigDict:
-    """Returns the config of a mode: the recorded one, the values that weights decide,
-    then the command line's.
+    """Returns the config that holds in a mode.
+
+    It is a base (the run's that is asked, else the file's, else the run's that goes on,
+    else that of released weights), with the values that a run or weights fix, and then
+    the flags. A flag that has another value than a fixed one is refused, where
+    `Field.fixed_by` says so. A resumed run's values are compared later
+    (`workdir.folder.check_run`), with those of its data too.
 
     Args:
-      given: The command line's `--config` with its overrides, if any.
-      overrides: The command line's `--config.FIELD=VALUE`, values by field.
+      given: The config of a file, with the flags, if any.
+      flags: Values by field.
       is_inference: Whether the mode does not train.
 
     Raises:
       UserError: No config is named, or a field differs that must not in this mode.
     """
-    asked_run = is_inference and has_checkpoint(folder)
-    if asked_run:
-        config = _asked_run(folder, given)
-    elif given is not None:
-        config = given.copy_and_resolve_references()
-    elif workdir.has_config(folder):
-        config = workdir.recorded_config(folder)
-        if "train.num_epochs" in overrides:
-            config.train.num_steps = 0  # counted again
-    elif is_inference and "init_from" in overrides:
-        config = _of_weights_alone(overrides["init_from"])
-    else:
-        raise UserError(
-            "--config=FILE is required once, such as --config=configs/base.py, or the "
-            f"--workdir=DIR of a run ({folder} has none)"
-        )
-    values = decided = dict(fields.iter_fields(config))
-    if not asked_run:
-        decided = _decided(folder, config, is_inference) if config.init_from else {}
-    chosen = _chosen_vectors(config, decided)
-    decided = {n: x for n, x in decided.items() if n not in chosen}
-    config.update_from_flattened_dict({n: x for n, x in decided.items() if n in values})
-    if not is_inference and workdir.has_config(folder):
-        decided = {}  # `workdir.check_run` refuses differences on resuming
-    for name, value in overrides.items():
+    asks_run = is_inference and has_checkpoint(folder)
+    config = _base(folder, given, flags, is_inference=is_inference)
+    values = fixed = dict(fields.iter_fields(config))
+    if not asks_run:
+        fixed = _fixed_by_weights(folder, config, is_inference=is_inference)
+    config.update_from_flattened_dict({n: x for n, x in fixed.items() if n in values})
+    resumes = not is_inference and workdir.has_config(folder)
+    for name, value in flags.items():
         there, here = configuration.set_field(config, name, value)
         if is_inference and name == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
-        if there == here or name not in decided:
-            continue
-        _refuse(config, name, there, here, folder if asked_run else None)
+        if there != here and name in fixed and not resumes:
+            _refuse(config, name, there, here, folder if asks_run else None)
     named = config.init_from
     if config.model.lora_rank and named and not named.startswith(hub.PREFIX):
         # The run reads its base there again, from whatever folder.
         config.init_from = str(storage.absolute_path(hub.model_folder(named)))
     configuration.check_config(config)
     return config
+
+
+def _base(
+    folder: Path,
+    given: ConfigDict | None,
+    flags: Mapping[str, Any],
+    *,
+    is_inference: bool,
+) -> ConfigDict:
+    """Returns the config that values are fixed in.
+
+    Raises:
+      UserError: There is none.
+    """
+    if is_inference and has_checkpoint(folder):
+        return _asked_run(folder, given)
+    if given is not None:
+        return given.copy_and_resolve_references()
+    if workdir.has_config(folder):
+        config = workdir.recorded_config(folder)
+        if "train.num_epochs" in flags:
+            config.train.num_steps = 0  # counted again
+        return config
+    if is_inference and "init_from" in flags:
+        return _of_weights_alone(flags["init_from"])
+    raise UserError(
+        "--config=FILE is required once, such as --config=configs/base.py, or the "
+        f"--workdir=DIR of a run ({folder} has none)"
+    )
 
 
 def _refuse(
@@ -201,14 +217,28 @@ def _released(path: str, source: weights.Source) -> ConfigDict:
     return config
 
 
-def _decided(folder: Path, config: ConfigDict, is_inference: bool) -> dict[str, Any]:
-    """Returns the values that the weights of `init_from` decide, by `GROUP.NAME`: their
-    sizes. With `is_inference` these include the whole task that they were trained on
-    or, if that is not recorded, the kind of their outputs.
+def _fixed_by_weights(
+    folder: Path, config: ConfigDict, *, is_inference: bool
+) -> dict[str, Any]:
+    """Returns the values that the weights of `init_from`, if there are any, fix, by
+    field.
 
     Raises:
       UserError: There are no such weights, or they are of another family.
     """
+    if not config.init_from:
+        return {}
+    fixed = _values_of_weights(folder, config, is_inference)
+    chosen = _chosen_vectors(config, fixed)
+    return {name: value for name, value in fixed.items() if name not in chosen}
+
+
+def _values_of_weights(
+    folder: Path, config: ConfigDict, is_inference: bool
+) -> dict[str, Any]:
+    """Returns the sizes of the weights of `init_from`, by field. With `is_inference`
+    also the whole task that they were trained on or, if that is not recorded, the kind
+    of their outputs."""
     if not is_inference and workdir.has_config(folder):  # the weights may be gone
         run = workdir.recorded_config(folder, code=False)
         _check_family(config, family.family_of(run))
@@ -254,7 +284,7 @@ def _vector_fields(source: weights.Source) -> dict[str, Any]:
     return {} if vectors is None else vectors.task_fields()
 
 
-def _chosen_vectors(config: ConfigDict, decided: Mapping[str, Any]) -> list[str]:
+def _chosen_vectors(config: ConfigDict, fixed: Mapping[str, Any]) -> list[str]:
     """Returns the names of `_vector_fields` for which the config has another value than
     the default, which then holds, and prints where vectors differ from the weights'."""
     if not _is_of_vectors(config):
@@ -262,9 +292,9 @@ def _chosen_vectors(config: ConfigDict, decided: Mapping[str, Any]) -> list[str]
     known, chosen = fields.fields_of(config), []
     for field in sentence_transformers.FIELDS:
         name, value = f"task.{field}", config.task[field]
-        if name in decided and value not in (known[name].default, decided[name]):
+        if name in fixed and value not in (known[name].default, fixed[name]):
             owner = config.init_from
-            log.info("config.%s=%r, but %s has %r", name, value, owner, decided[name])
+            log.info("config.%s=%r, but %s has %r", name, value, owner, fixed[name])
             chosen.append(name)
     return chosen
 
