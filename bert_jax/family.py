@@ -13,13 +13,17 @@ Each folder of bert_jax/families/ has one, as FAMILY. None of it is imported bef
 config, a vocabulary or a folder of weights needs it.
 """
 
+import dataclasses
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_jax import registry
+from bert_jax.config import fields
+from bert_jax.config.field import require_value
 from bert_jax.errors import UserError
-from bert_jax.registry import FAMILIES
+from bert_jax.models.config import SUPPORTED_HEAD_DIMS, BertConfig
+from bert_jax.registry import ATTENTIONS, FAMILIES, LAYERS, POSITIONS
 
 
 class LazyImport:
@@ -38,20 +42,16 @@ class Family:
     name = "bert"  # value of `config.model.architecture`
     title = "a BERT"  # in messages
 
-    # The model: MODULE(config, name=...), MODULE(config), MODULE(config, heads, ...).
-    trunk = LazyImport("bert_jax.models.encoder:Bert")
+    # The models: MODULE(config) and MODULE(config, heads, ...).
     for_pretraining = LazyImport("bert_jax.models.heads:BertForPreTraining")
     with_heads = LazyImport("bert_jax.models.architectures:BertWithHeads")
     trunk_name = "bert"  # name of the trunk's parameters
-    # Initializer of kernels and embeddings, a function of the standard deviation.
-    initializer = LazyImport("flax.linen.initializers:truncated_normal")
-    biases = True  # in linear layers and LayerNorms (heads' outputs always have them)
+    # Values of its `BertConfig`s. Those that are fields of configs are their defaults.
+    model: Mapping[str, Any] = {}
     bare_heads: tuple[str, ...] = ()  # heads without their own parameters
     others: tuple[str, ...] = ()  # models that a run may train next to its own
     has_nsp_head = True  # in pre-training
-    attends = True  # its layers have attention, which a student can learn
     has_segments = True  # embeddings tell the two texts of a pair
-    has_positions = True  # has embeddings of positions, unless a config replaces them
 
     # The `config.field.Field`s that only its configs have, or that differ in them.
     fields: Mapping[str, Any] = {}
@@ -77,27 +77,9 @@ class Family:
     def check(self, config: Any) -> None:
         """Raises UserError if a `BertConfig` is not valid for this family."""
 
-    def init_stddev(self, config: Any, names: tuple[str, ...]) -> float:
-        """Returns the standard deviation of a `BertConfig`'s kernel or embeddings.
-        `names` are the logical axes."""
-        return float(config.initializer_range)
-
     def describe_input(self, config: Any) -> str:
         """Describes how a run cuts texts without a vocabulary, in a line of its log."""
         raise NotImplementedError
-
-    def layer_flops(self, config: Any, length: int, index: int) -> int:
-        """Returns the FLOPs of a layer on one row, forward."""
-        hidden, inner = config.hidden_size, config.intermediate_size
-        projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
-        return projections + 2 * 2 * length * length * hidden
-
-    def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
-        """Returns the FLOPs of the pre-training heads on one row, forward."""
-        hidden, width = config.hidden_size, config.embedding_size
-        masked_lm = 2 * predictions * width * (hidden + config.vocab_size)
-        pairs = pairs if self.has_nsp_head else 0
-        return masked_lm + 2 * pairs * (hidden * hidden + 2 * hidden)
 
     def task(self, name: str, task: Any) -> Any:
         """Returns this family's implementation of a task.
@@ -145,6 +127,7 @@ class Family:
         config.corpus.nsp = self.has_nsp_head
         if not self.has_segments:
             config.model.type_vocab_size = 1
+        config.model.update({k: v for k, v in self.model.items() if k in config.model})
 
 
 def require_values(
@@ -174,6 +157,71 @@ def require_values(
                 f"config.{group}{field}={value}: {title} {why}; set "
                 f"--config.{group}{field}={only}{hint}"
             )
+
+
+def bert_config(model: Any, vocab_size: int) -> BertConfig:
+    """Checks `config.model`, and finds the objects that it names.
+
+    Args:
+      model: `config.model`. A `vocab_size` of 0 means the tokenizer's.
+      vocab_size: Number of tokens in the tokenizer's vocabulary.
+
+    Raises:
+      UserError: A value is invalid.
+    """
+    family = FAMILIES.lookup(model.get("architecture", "bert"))
+    names = [field.name for field in dataclasses.fields(BertConfig)]
+    values = {**family.model, **{name: model[name] for name in names if name in model}}
+    values["vocab_size"] = values["vocab_size"] or vocab_size
+    own = fields.of_model(family).items()
+    others = {name: model.get(name, default) for name, default in own}
+    known = fields.FIELDS | dict(family.fields)
+    for name, value in (values | others).items():
+        if f"model.{name}" in known:
+            require_value(known, f"model.{name}", value)
+    if isinstance(path := values.get("initializer"), str):
+        values["initializer"] = registry.import_object(path)
+    layer = LAYERS.lookup(values.get("layer", "post_norm"))
+    config = BertConfig(
+        **values,
+        family_fields=tuple(others.items()),
+        layer_class=layer,
+        position_encoding=POSITIONS.lookup(values.get("positions", "learnt")),
+        attend=_attention(values["attention"]),
+    )
+    _check_sizes(config)
+    family.check(config)
+    return config
+
+
+def _attention(name: str) -> Callable[..., Any]:
+    """Looks up an attention. Weights can be read without the file that adds theirs, so
+    a name that is not here is an error only where it is computed."""
+    if ATTENTIONS.error_message(name) is None:
+        return ATTENTIONS.lookup(name)
+    return lambda *arguments: ATTENTIONS.lookup(name)(*arguments)
+
+
+def _check_sizes(config: BertConfig) -> None:
+    if not config.vocab_size:
+        raise UserError("config.model.vocab_size=0: must be at least 1")
+    if config.hidden_size % config.num_attention_heads:
+        raise UserError(
+            f"config.model.num_attention_heads={config.num_attention_heads} does not "
+            f"divide config.model.hidden_size={config.hidden_size}"
+        )
+    heads = SUPPORTED_HEAD_DIMS.get(config.attention, (config.head_dim,))
+    if config.head_dim not in heads:
+        raise UserError(
+            f"config.model.attention={config.attention}: heads (config.model."
+            f"hidden_size / num_attention_heads) of {config.head_dim}, but it "
+            f"computes those of {', '.join(map(str, heads))} only; choose einsum"
+        )
+    if config.epilogue == "fused" and config.layer != "post_norm":
+        raise UserError(
+            "config.model.epilogue=fused: not for layers of the kind "
+            f"{config.layer}; choose xla"
+        )
 
 
 def family_of(config: Any) -> Family:

@@ -12,17 +12,22 @@ from jaxtyping import Array, Float, Int, Key
 from ml_collections import ConfigDict
 
 from bert_jax.models.attention import AttentionMask, SelfAttention
-from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import LAYERS, constrain_rows
-from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, dropout, layer_norm
+from bert_jax.models.encoder import Layer
+from bert_jax.models.layers import (
+    ACTIVATION_FUNCTIONS,
+    Dense,
+    constrain_rows,
+    dropout,
+    layer_norm,
+)
+from bert_jax.registry import LAYERS
 
 extends = "tiny"
 
 
-class PreNorm(nn.Module):
+class PreNorm(Layer):
     """An encoder layer with the parameters of `EncoderLayer`."""
 
-    config: BertConfig
     final_norm = staticmethod(layer_norm)  # applied to the last layer's output
 
     @nn.compact

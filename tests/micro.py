@@ -6,6 +6,7 @@ from typing import Any
 import jax
 from flax.traverse_util import unflatten_dict
 
+from bert_jax import family
 from bert_jax.config import configuration
 from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import BertForPreTraining, init_model
@@ -18,7 +19,7 @@ from configs import common
 
 def bert_config(**fields) -> BertConfig:
     """Returns BERT-Base's config, except for these fields."""
-    return BertConfig.create({**common.get_config().model, **fields}, vocab_size=0)
+    return family.bert_config({**common.get_config().model, **fields}, vocab_size=0)
 
 
 def small_config(**fields) -> BertConfig:

@@ -13,8 +13,9 @@ from tests import micro_config
 LAYER = '''
 import flax.linen as nn
 
-from bert_jax.models.encoder import LAYERS, EncoderLayer
+from bert_jax.models.encoder import EncoderLayer
 from bert_jax.models.layers import Dense
+from bert_jax.registry import LAYERS
 
 
 class Bottleneck(EncoderLayer):

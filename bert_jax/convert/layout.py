@@ -15,7 +15,7 @@ from bert_jax.convert.parameters import Array, Parameter, parameter_shapes
 from bert_jax.convert.sentence_transformers import TextVectors
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
+from bert_jax.family import FAMILIES, bert_config
 from bert_jax.models.config import BertConfig
 from bert_jax.types import ParamPath
 
@@ -291,8 +291,7 @@ class Layout:
         values |= {"hidden_act": known[act], "architecture": self.family}
         try:
             values |= self.model_fields(values, fields, path)
-            config = BertConfig.create(values, values["vocab_size"])
-            family.check(config)
+            config = bert_config(values, values["vocab_size"])
         except UserError as error:
             text = str(error).removeprefix(f"{path}: ")
             raise UserError(f"{path}: {text}") from error

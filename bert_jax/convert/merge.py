@@ -18,7 +18,7 @@ from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import LAYERS, stack_layers
+from bert_jax.models.encoder import stack_layers
 from bert_jax.runtime.storage import Path
 
 # Fields that no parameter's shape determines.
@@ -94,7 +94,7 @@ def merge_weights(
     model, saved = (vars(x) | dict(x.family_fields) for x in (config, weights.config))
     own = family.fields.items()
     free = {n.removeprefix("model.") for n, f in own if f.weights == "default"}
-    if weights.config.layer in getattr(LAYERS.lookup(config.layer), "starts_from", ()):
+    if weights.config.layer in config.layer_class.starts_from:
         free.add("layer")
     for field in (*_DECISIVE, *(name for name, _ in config.family_fields)):
         if field not in free and model[field] != saved[field]:

@@ -19,8 +19,6 @@ from bert_jax.models.layers import (
     platform_name,
 )
 from bert_jax.models.matmul import linear, multiplied_einsum
-from bert_jax.models.positions import positions_of
-from bert_jax.registry import ATTENTIONS
 from bert_jax.types import DropoutKey
 
 
@@ -104,7 +102,7 @@ def einsum_attention(
     Float[Array, "batch queries heads head_dim"],
     Float[Array, "batch heads queries length"],
 ]:
-    """Computes softmax attention in float32, the first of ATTENTIONS. `key` is for
+    """Computes softmax attention in float32, as `model.attention=einsum`. `key` is for
     dropout of the probabilities.
 
     Returns:
@@ -153,7 +151,7 @@ class SelfAttention(nn.Module):
     ) -> Any:
         """Returns [batch, queries, hidden] at `positions`, or at every position for
         None."""
-        config, turned = self.config, positions_of(self.config).rotate
+        config, turned = self.config, self.config.position_encoding.rotate
         # A kernel takes as many queries as keys.
         all_ask = (
             config.attention != "einsum"
@@ -185,8 +183,7 @@ class SelfAttention(nn.Module):
                 three = (*turned(config, *three[:2], mask.position_ids), three[2])
             scaled, mask = self.add_positions(*three[:2], mask, (query, keys), key)
             three = scaled, *three[1:]
-            attend = ATTENTIONS.lookup(config.attention)
-            mixed, probs = attend(*three, mask, rate, key, config.causal)
+            mixed, probs = config.attend(*three, mask, rate, key, config.causal)
         if probs is not None and positions is None:
             self.sow("intermediates", "probabilities", probs)  # kept on request
         if positions is not None and all_ask:

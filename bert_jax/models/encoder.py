@@ -1,6 +1,5 @@
 """Embeddings, the post-LayerNorm encoder and the pooler (modeling.py, BertModel)."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,8 +22,6 @@ from bert_jax.models.layers import (
     gather_positions,
     layer_norm,
 )
-from bert_jax.models.positions import positions_of
-from bert_jax.registry import LAYERS
 from bert_jax.types import Arrays, DropoutKey
 
 # Arrays that a layer keeps for the backward pass, by `remat`. The rest is recomputed.
@@ -59,7 +56,7 @@ class Embeddings(nn.Module):
         if self.has_types:
             types = config.type_vocab_size
             self.token_type_embeddings = Embedding(config, types, "token_type")
-        if (added := positions_of(config).embedding) is not None:
+        if (added := config.position_encoding.embedding) is not None:
             self.position_embeddings = added(config)
         self.layer_norm = layer_norm(config)
 
@@ -73,22 +70,37 @@ class Embeddings(nn.Module):
         total = self.word_embeddings(input_ids)
         if self.has_types:
             total += _of_few(self.token_type_embeddings.table, segment_ids)
-        if positions_of(self.config).embedding is not None:
+        if self.config.position_encoding.embedding is not None:
             total += self.position_embeddings.embed(input_ids.shape[1], position_ids)
         return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
 
 
-class EncoderLayer(nn.Module):
-    """BERT's entry of LAYERS: attention and feed-forward, each followed by dropout,
-    residual and LayerNorm. `bert_jax.load` looks for a layer's `attention`."""
+class Layer(nn.Module):
+    """What the encoder reads of a layer. `bert_jax.load` looks for its `attention`."""
 
     config: BertConfig
-    # MODULE(config, adds_bias=..., name=...)
-    attends: ClassVar[Callable[..., nn.Module]] = SelfAttention
+    # Whether its last argument is `positions`, at which alone it is computed.
+    takes_positions: ClassVar[bool] = False
     # MODULE(config, name=...) applied to the last layer's output. None means no module.
     final_norm: ClassVar[Callable[..., nn.Module] | None] = None
     # Other layers from whose weights it also starts, with the names that they share.
     starts_from: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def flops(config: BertConfig, length: int, index: int) -> int:
+        """Returns the FLOPs of layer `index` on one row, forward."""
+        hidden, inner = config.hidden_size, config.intermediate_size
+        projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
+        return projections + 2 * 2 * length * length * hidden
+
+
+class EncoderLayer(Layer):
+    """BERT's layer: attention and feed-forward, each followed by dropout, residual and
+    LayerNorm."""
+
+    # MODULE(config, adds_bias=..., name=...)
+    attends: ClassVar[Callable[..., nn.Module]] = SelfAttention
+    takes_positions: ClassVar[bool] = True
 
     @nn.compact
     def __call__(
@@ -103,8 +115,7 @@ class EncoderLayer(nn.Module):
 
         Args:
           positions: Positions at which the output is computed. None means every
-            position. Dropout draws the same numbers either way. A layer without this
-            argument is computed at every position.
+            position. Dropout draws the same numbers either way.
         """
         config, rate = self.config, self.config.hidden_dropout_prob
         keys = (None,) * 3
@@ -152,7 +163,7 @@ class Encoder(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        self.kind = layer = LAYERS.lookup(config.layer)
+        self.kind = layer = config.layer_class
         if config.remat != "none":
             layer = nn.remat(
                 layer,
@@ -218,10 +229,7 @@ class Encoder(nn.Module):
         Args:
           outputs: Outputs of the embeddings, then of each layer.
         """
-        takes_positions = (
-            "positions" in inspect.signature(self.kind.__call__).parameters
-        )
-        if self.config.scan_layers or not takes_positions:
+        if self.config.scan_layers or not self.kind.takes_positions:
             return gather_positions(outputs[-1], positions)
         last = self.config.num_hidden_layers - 1
         hidden, _ = self._layer(last)(outputs[-2], last, mask, key, positions)
@@ -314,6 +322,7 @@ class Bert(nn.Module):
     embeds: ClassVar[Callable[..., nn.Module]] = Embeddings
     shares_layers: ClassVar[bool] = False
     has_pooler: ClassVar[bool] = True  # otherwise `pooled` is the first token's vector
+    has_positions: ClassVar[bool] = True  # has embeddings of positions, by `positions`
 
     def setup(self) -> None:
         config = self.config

@@ -13,7 +13,6 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend.random import threefry2x32_p
 from jaxtyping import Array, Float, Int, Key, UInt32
 
-from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.kernels import lookup
 from bert_jax.models.matmul import linear
@@ -44,29 +43,29 @@ ACTIVATION_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 def kernel_initializer(
     config: BertConfig, names: tuple[str, ...]
 ) -> nn.initializers.Initializer:
-    """Returns the family's initializer. BERT's is cut at two standard deviations.
+    """Returns the config's initializer. BERT's is cut at two standard deviations.
     `names` are the array's axes. With `position_initializer=sinusoidal` the positions'
     initial values are `sinusoidal_positions`, scaled.
     """
-    family = FAMILIES[config.architecture]
-    spread = family.init_stddev(config, names)
+    spread = config.initializer_range
     if names[0] == "position" and config.position_initializer == "sinusoidal":
         return nn.with_logical_partitioning(
             lambda key, shape: jnp.asarray(spread * sinusoidal_positions(*shape)), names
         )
-    draw = _initializer(family.initializer, spread)
+    if config.initializer is None:
+        draw = shared_initializer(nn.initializers.truncated_normal, spread)
+    else:
+        draw = config.initializer(config, names)
     return nn.with_logical_partitioning(draw, names)
 
 
 @functools.cache
-def _initializer(
-    make: Callable[[float], nn.initializers.Initializer], spread: float
+def shared_initializer(
+    make: Callable[[float], nn.initializers.Initializer], stddev: float
 ) -> nn.initializers.Initializer:
-    """Returns `make(spread)`. If it draws all numbers alike, arrays of one size share a
-    program."""
-    if make not in (nn.initializers.normal, nn.initializers.truncated_normal):
-        return make(spread)
-    draw = jax.jit(make(spread), static_argnums=(1, 2))
+    """Returns `make(stddev)`, which must draw all numbers alike. Arrays of one size
+    share a program."""
+    draw = jax.jit(make(stddev), static_argnums=(1, 2))
 
     def draw_flat(key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
         return draw(key, (math.prod(shape),), dtype).reshape(shape)
@@ -120,7 +119,7 @@ class Dense(nn.Module):
             kernel_initializer(self.config, self.names),
             (*inputs, *self.features),
         )
-        if self.logits or FAMILIES[self.config.architecture].biases:
+        if self.logits or self.config.bias:
             zeros, names = nn.initializers.zeros_init(), self.names[self.inputs :]
             boxed = nn.with_logical_partitioning(zeros, names)
             bias = jnp.asarray(self.param("bias", boxed, self.features))
@@ -175,7 +174,7 @@ def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
         param_dtype=jnp.float32,
         # E[x^2] - E[x]^2 is too inexact for an epsilon of 1e-12.
         use_fast_variance=False,
-        use_bias=FAMILIES[config.architecture].biases,
+        use_bias=config.bias,
         scale_init=nn.with_logical_partitioning(nn.initializers.ones_init(), ("norm",)),
         bias_init=nn.with_logical_partitioning(nn.initializers.zeros_init(), ("norm",)),
         name=name,

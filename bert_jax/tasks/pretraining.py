@@ -23,8 +23,7 @@ from bert_jax.data import masking
 from bert_jax.data.rows import RowIndex
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
-from bert_jax.models.config import BertConfig
+from bert_jax.family import FAMILIES, bert_config
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import init_model
 from bert_jax.tasks import distillation
@@ -74,7 +73,7 @@ class Pretraining(distillation.Taught):
             pieces = vocabulary.get_vocab_size()
         kind = OBJECTIVES.lookup(config.task.objective)
         self.model_config = dataclasses.replace(
-            BertConfig.create(config.model, pieces), causal=kind.causal
+            bert_config(config.model, pieces), causal=kind.causal
         )
         family = FAMILIES[self.model_config.architecture]
         family.check(self.model_config)
@@ -99,7 +98,7 @@ class Pretraining(distillation.Taught):
                 f"config.corpus.nsp=True: {family.title} is trained without sentence "
                 "pairs; set --config.corpus.nsp=False"
             )
-        if corpus.shift_positions and not family.has_positions:
+        if corpus.shift_positions and not family.with_heads.trunk.has_positions:
             raise UserError(
                 f"config.corpus.shift_positions=True: {family.title} has no embeddings "
                 "of positions, which this trains; leave it False"
@@ -210,6 +209,8 @@ class Pretraining(distillation.Taught):
         predictions = shapes.get("masked_lm_positions", (batch, length - 1))[1]
         pairs = shapes["cls_positions"][1] if "cls_positions" in shapes else 1
         sizes = self.model_config
+        if not FAMILIES[sizes.architecture].has_nsp_head:
+            pairs = 0
         return batch * self.objective.flops(sizes, length, predictions, pairs)
 
     def phases(self) -> list[phases.Phase]:

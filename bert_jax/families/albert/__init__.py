@@ -12,7 +12,8 @@ class Albert(Family):
     """The differences between ALBERT and BERT."""
 
     name, title = "albert", "an ALBERT"
-    trunk = LazyImport("bert_jax.families.albert.model:Albert")
+    for_pretraining = LazyImport("bert_jax.families.albert.model:AlbertForPreTraining")
+    with_heads = LazyImport("bert_jax.families.albert.model:AlbertWithHeads")
     has_nsp_head = False
     vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:UNIGRAM")
     layout = LazyImport("bert_jax.families.albert.layout:LAYOUT")

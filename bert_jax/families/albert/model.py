@@ -3,7 +3,9 @@ layers share their parameters, with a linear layer after its embeddings."""
 
 from typing import ClassVar
 
+from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.encoder import Bert
+from bert_jax.models.heads import BertForPreTraining
 
 
 class Albert(Bert):
@@ -15,3 +17,16 @@ class Albert(Bert):
     def projects(self) -> bool:
         """Always, even to the same width."""
         return True
+
+
+class AlbertWithHeads(BertWithHeads):
+    """ALBERT with any set of heads."""
+
+    trunk: ClassVar = Albert
+
+
+class AlbertForPreTraining(BertForPreTraining):
+    """ALBERT with its masked LM."""
+
+    trunk: ClassVar = Albert
+    has_nsp_head: ClassVar = False

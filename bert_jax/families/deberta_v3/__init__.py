@@ -16,7 +16,9 @@ class DebertaV3(WithGenerator):
     """The differences between DeBERTa-v3 and BERT."""
 
     name, title = "deberta_v3", "a DeBERTa-v3"
-    trunk = LazyImport("bert_jax.families.deberta_v3.model:Deberta")
+    for_pretraining = LazyImport(
+        "bert_jax.families.deberta_v3.model:DebertaForPreTraining"
+    )
     with_heads = LazyImport("bert_jax.families.deberta_v3.model:DebertaWithHeads")
     replaced_tokens = LazyImport(
         "bert_jax.families.deberta_v3.replaced:DebertaReplacedTokens"
@@ -24,7 +26,8 @@ class DebertaV3(WithGenerator):
     vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:UNIGRAM")
     layout = LazyImport("bert_jax.families.deberta_v3.layout:LAYOUT")
     model_type = "deberta-v2"
-    has_nsp_head = has_segments = has_positions = False
+    has_nsp_head = has_segments = False
+    model: Mapping[str, Any] = {"layer": "deberta_v3"}
     fields = LazyImport("bert_jax.families.deberta_v3.fields:FIELDS")
     registry_entries: Mapping[str, Mapping[str, str]] = {
         **WithGenerator.registry_entries,
@@ -47,16 +50,6 @@ class DebertaV3(WithGenerator):
                 f"config.model.attention={config.attention}: computes no scores of "
                 "relative positions, which a DeBERTa-v3 has; choose einsum"
             )
-
-    def layer_flops(self, config: Any, length: int, index: int) -> int:
-        """Returns BERT's, and the products of queries and of keys with distances."""
-        distances = min(2 * length, 2 * config.field("position_buckets"))
-        products = 2 * 2 * length * distances * config.hidden_size
-        return super().layer_flops(config, length, index) + products
-
-    def fill_defaults(self, config: Any) -> None:
-        super().fill_defaults(config)
-        config.model.layer = self.name
 
 
 FAMILY = DebertaV3()

@@ -12,7 +12,9 @@ class DistilBert(Family):
     """The differences between DistilBERT and BERT."""
 
     name, title = "distilbert", "a DistilBERT"
-    trunk = LazyImport("bert_jax.families.distilbert.model:DistilBert")
+    for_pretraining = LazyImport(
+        "bert_jax.families.distilbert.model:DistilBertForPreTraining"
+    )
     with_heads = LazyImport("bert_jax.families.distilbert.model:DistilBertWithHeads")
     layout = LazyImport("bert_jax.families.distilbert.layout:LAYOUT")
     model_type = "distilbert"

@@ -7,7 +7,7 @@ import jax
 
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.encoder import Bert, Embeddings
-from bert_jax.models.heads import HiddenLayer
+from bert_jax.models.heads import BertForPreTraining, HiddenLayer
 
 _RELU = HiddenLayer(jax.nn.relu, drops_input=False)
 
@@ -28,7 +28,15 @@ class DistilBert(Bert):
 class DistilBertWithHeads(BertWithHeads):
     """DistilBERT with any set of heads."""
 
+    trunk: ClassVar = DistilBert
     hidden_layers: ClassVar = {
         "sequence_classification": _RELU,
         "multiple_choice": _RELU,
     }
+
+
+class DistilBertForPreTraining(BertForPreTraining):
+    """DistilBERT with its masked LM."""
+
+    trunk: ClassVar = DistilBert
+    has_nsp_head: ClassVar = False

@@ -47,7 +47,9 @@ class Electra(WithGenerator):
     """The differences between ELECTRA and BERT."""
 
     name, title = "electra", "an ELECTRA"
-    trunk = LazyImport("bert_jax.families.electra.model:Electra")
+    for_pretraining = LazyImport(
+        "bert_jax.families.electra.model:ElectraForPreTraining"
+    )
     has_nsp_head = False
     with_heads = LazyImport("bert_jax.families.electra.model:ElectraWithHeads")
     replaced_tokens = LazyImport(

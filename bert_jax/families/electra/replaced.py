@@ -16,10 +16,13 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from bert_jax.errors import UserError
-from bert_jax.families.electra.model import Electra, ElectraDiscriminator
+from bert_jax.families.electra.model import (
+    Electra,
+    ElectraDiscriminator,
+    ElectraForPreTraining,
+)
 from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
 from bert_jax.models.encoder import Packed
-from bert_jax.models.heads import BertForPreTraining
 from bert_jax.registry import FAMILIES
 from bert_jax.tasks.objectives import Objective, lm_losses, lm_weights
 from bert_jax.types import Arrays, DropoutKey, Scalars
@@ -195,7 +198,7 @@ OBJECTIVE = Objective(
 )
 
 
-class Generator(BertForPreTraining):
+class Generator(ElectraForPreTraining):
     """ELECTRA's masked LM with embeddings of another model."""
 
     embeddings: nn.Module | None = None

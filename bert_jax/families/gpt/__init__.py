@@ -14,10 +14,11 @@ class Gpt(Family):
     """The differences between GPT and BERT."""
 
     name, title = "gpt", "a GPT"
-    trunk = LazyImport("bert_jax.families.gpt.model:Gpt")
     for_pretraining = LazyImport("bert_jax.families.gpt.model:GptForPreTraining")
     with_heads = LazyImport("bert_jax.families.gpt.model:GptWithHeads")
-    initializer = LazyImport("flax.linen.initializers:normal")
+    model: Mapping[str, Any] = {
+        "initializer": "bert_jax.families.gpt.model:initializer"
+    }
     vocabulary = LazyImport("bert_jax.families.gpt.vocabulary:BYTE_PAIRS")
     assemble = LazyImport("bert_jax.families.gpt.pretraining:fill")
     layout = LazyImport("bert_jax.families.gpt.layout:LAYOUT")
@@ -42,9 +43,6 @@ class Gpt(Family):
                 "config.model.causal must be True; start from configs/gpt.py, or from "
                 "a config of configs/finetune/ with :model=gpt"
             )
-
-    def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
-        return 2 * predictions * config.hidden_size * config.vocab_size
 
     def task(self, name: str, task: Any) -> Any:
         from bert_jax.families.gpt import finetuning

@@ -9,6 +9,7 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.family import Family, LazyImport, require_values
 
+_MODEL = "bert_jax.families.modernbert.model"
 _OPTIMIZER = "bert_jax.families.modernbert.optimizer"
 
 
@@ -16,27 +17,26 @@ class ModernBert(Family):
     """The differences between ModernBERT and BERT."""
 
     name, title = "modernbert", "a ModernBERT"
-    trunk = LazyImport("bert_jax.families.modernbert.model:ModernBert")
-    for_pretraining = LazyImport(
-        "bert_jax.families.modernbert.model:ModernBertForPreTraining"
-    )
-    with_heads = LazyImport("bert_jax.families.modernbert.model:ModernBertWithHeads")
+    for_pretraining = LazyImport(f"{_MODEL}:ModernBertForPreTraining")
+    with_heads = LazyImport(f"{_MODEL}:ModernBertWithHeads")
     vocabulary = LazyImport("bert_jax.tokenization.byte_level:BRACKETED")
     layout = LazyImport("bert_jax.families.modernbert.layout:LAYOUT")
     model_type = "modernbert"
-    biases = False
-    has_nsp_head = has_segments = has_positions = False
+    has_nsp_head = has_segments = False
+    model: Mapping[str, Any] = {
+        "bias": False,
+        "initializer": f"{_MODEL}:initializer",
+        "layer": "modernbert",
+        "positions": "modernbert",
+    }
     fields = LazyImport("bert_jax.families.modernbert.fields:FIELDS")
     registry_entries: Mapping[str, Mapping[str, str]] = {
         "optimizer.name": {"stable_adamw": f"{_OPTIMIZER}:stable_adamw"},
         "optimizer.schedule": {
             "warmup_stable_decay": f"{_OPTIMIZER}:warmup_stable_decay"
         },
-        "model.layer": {"modernbert": "bert_jax.families.modernbert.model:Layer"},
-        "model.positions": {
-            "modernbert": "bert_jax.families.modernbert.model:GLOBAL",
-            "modernbert_local": "bert_jax.families.modernbert.model:LOCAL",
-        },
+        "model.layer": {"modernbert": f"{_MODEL}:ModernBertLayer"},
+        "model.positions": {"modernbert": f"{_MODEL}:GLOBAL"},
     }
 
     def check(self, config: Any) -> None:
@@ -61,27 +61,6 @@ class ModernBert(Family):
                 "config.model.attention=cudnn: computes no windows of a ModernBERT; "
                 "choose fused"
             )
-
-    def init_stddev(self, config: Any, names: tuple[str, ...]) -> float:
-        """Returns the deviation of `_init_weights` in `transformers`: smaller into the
-        residual stream."""
-        if names[-1] == "labels":
-            return float(config.hidden_size**-0.5)
-        out = names[0] in ("heads", "mlp") or names[-1] == "pooled"
-        depth = 2 * config.num_hidden_layers
-        return float(config.initializer_range * (depth**-0.5 if out else 1.0))
-
-    def layer_flops(self, config: Any, length: int, index: int) -> int:
-        hidden, inner = config.hidden_size, config.intermediate_size
-        seen = length
-        if index % config.field("global_attn_every_n_layers"):
-            seen = min(length, config.field("local_attention") + 1)
-        projections = 2 * length * (4 * hidden * hidden + 3 * hidden * inner)
-        return int(projections + 2 * 2 * length * seen * hidden)
-
-    def fill_defaults(self, config: Any) -> None:
-        super().fill_defaults(config)
-        config.model.layer = config.model.positions = self.name
 
 
 FAMILY = ModernBert()

@@ -15,7 +15,8 @@ class MPNet(Roberta):
     """The differences between MPNet and RoBERTa."""
 
     name, title = "mpnet", "an MPNet"
-    trunk = LazyImport("bert_jax.families.mpnet.model:MPNet")
+    for_pretraining = LazyImport("bert_jax.families.mpnet.model:MPNetForPreTraining")
+    with_heads = LazyImport("bert_jax.families.mpnet.model:MPNetWithHeads")
     vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:OTHER_WORDPIECE")
     layout = LazyImport("bert_jax.families.mpnet.layout:LAYOUT")
     model_type = "mpnet"

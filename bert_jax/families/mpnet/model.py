@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bert_jax.families.roberta.model import Roberta, RobertaEmbeddings
+from bert_jax.families.roberta.model import Roberta, RobertaEmbeddings, RobertaWithHeads
 from bert_jax.models.attention import AttentionMask
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
+from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.layers import kernel_initializer
 
 BUCKETS = 32  # half of them for keys after the query
@@ -71,3 +72,16 @@ class MPNet(Roberta):
         mask = super().attention_mask(input_mask, packed)
         bias = self.relative_bias(input_mask.shape[1])
         return dataclasses.replace(mask, position_bias=bias)
+
+
+class MPNetWithHeads(RobertaWithHeads):
+    """MPNet with any set of heads."""
+
+    trunk: ClassVar = MPNet
+
+
+class MPNetForPreTraining(BertForPreTraining):
+    """MPNet with its masked LM."""
+
+    trunk: ClassVar = MPNet
+    has_nsp_head: ClassVar = False

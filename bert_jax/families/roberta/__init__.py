@@ -13,7 +13,9 @@ class Roberta(Family):
     """The differences between RoBERTa and BERT."""
 
     name, title = "roberta", "a RoBERTa"
-    trunk = LazyImport("bert_jax.families.roberta.model:Roberta")
+    for_pretraining = LazyImport(
+        "bert_jax.families.roberta.model:RobertaForPreTraining"
+    )
     with_heads = LazyImport("bert_jax.families.roberta.model:RobertaWithHeads")
     vocabulary = LazyImport("bert_jax.tokenization.byte_level:ANGLED")
     layout = LazyImport("bert_jax.families.roberta.layout:LAYOUT")

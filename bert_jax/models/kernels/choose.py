@@ -1,4 +1,4 @@
-"""The kernel for the devices at hand: entries of `models.attention.ATTENTIONS`."""
+"""The kernel for the devices at hand: values of `model.attention`."""
 
 from typing import Any
 
