@@ -1,13 +1,9 @@
-"""Model families: the parts of BERT, and the differences of another family.
+"""Model families: the values of BERT, and those of another family.
 
-Code that depends on the kind of model calls its family. `FAMILIES` has the names of
+Code that depends on the kind of model reads its family. `FAMILIES` has the names of
 `config.model.architecture`. A custom config file may add one:
 
-    class Mine(Family):
-        name, title = "mine", "a Mine"
-        trunk = LazyImport("mine.model:Trunk")
-
-    FAMILIES["mine"] = Mine()
+    FAMILIES["mine"] = Family("mine", "a Mine", with_heads="mine.model:MineWithHeads")
 
 Each folder of bert_jax/families/ has one, as FAMILY. None of it is imported before a
 config, a vocabulary or a folder of weights needs it.
@@ -25,80 +21,70 @@ from bert_jax.errors import UserError
 from bert_jax.models.config import SUPPORTED_HEAD_DIMS, BertConfig
 from bert_jax.registry import ATTENTIONS, FAMILIES, LAYERS, POSITIONS
 
-
-class LazyImport:
-    """A part of a family: MODULE:NAME, imported on first use."""
-
-    def __init__(self, path: str):
-        self._path = path
-
-    def __get__(self, family: Any, kind: Any = None) -> Any:
-        return registry.import_object(self._path)
+# Name of a model that a run may train next to its own (`Family.replaced_tokens`).
+GENERATOR = "generator"
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Family:
-    """BERT. A subclass overrides the differences."""
+    """The values of a family. The defaults are BERT's.
 
-    name = "bert"  # value of `config.model.architecture`
-    title = "a BERT"  # in messages
+    A value MODULE:NAME represents the object that it names, imported on first use.
+    """
 
-    # The models: MODULE(config) and MODULE(config, heads, ...).
-    for_pretraining = LazyImport("bert_jax.models.heads:BertForPreTraining")
-    with_heads = LazyImport("bert_jax.models.architectures:BertWithHeads")
-    trunk_name = "bert"  # name of the trunk's parameters
+    name: str = "bert"  # value of `config.model.architecture`
+    title: str = "a BERT"  # in messages
+    model_type: str = "bert"  # in config.json, empty if `transformers` has none
+
+    # The models: MODULE(config, heads, ...) and MODULE(config).
+    with_heads: Any = "bert_jax.models.architectures:BertWithHeads"
+    for_pretraining: Any = "bert_jax.models.heads:BertForPreTraining"
+    has_nsp_head: bool = True  # in pre-training
+    has_segments: bool = True  # embeddings tell the two texts of a pair
     # Values of its `BertConfig`s. Those that are fields of configs are their defaults.
-    model: Mapping[str, Any] = {}
-    bare_heads: tuple[str, ...] = ()  # heads without their own parameters
-    others: tuple[str, ...] = ()  # models that a run may train next to its own
-    has_nsp_head = True  # in pre-training
-    has_segments = True  # embeddings tell the two texts of a pair
+    model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Raises UserError if a `BertConfig` is not valid for this family.
+    check: Callable[[BertConfig], None] = lambda config: None
+    # The `convert.layout.Layout` of Hugging Face's files.
+    layout: Any = "bert_jax.convert.layout:BERT"
 
     # The `config.field.Field`s that only its configs have, or that differ in them.
-    fields: Mapping[str, Any] = {}
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # Entries of registries: each field's names and the MODULE:NAME that they mean.
-    registry_entries: Mapping[str, Mapping[str, str]] = {}
+    registry_entries: Mapping[str, Mapping[str, str]] = dataclasses.field(
+        default_factory=dict
+    )
 
-    # Its texts and tasks. If `vocabulary` is None, `describe_input` tells the cuts.
-    vocabulary = LazyImport("bert_jax.tokenization.wordpiece:WORDPIECE")  # or None
+    # The kind of its vocabularies. None means that `describe_input` tells the cuts.
+    vocabulary: Any = "bert_jax.tokenization.wordpiece:WORDPIECE"
     # Writes texts into rows.
-    assemble = LazyImport("bert_jax.data.loader:assemble_rows")
-    shares_rows = True  # a training row of fine-tuning may hold several texts
-    pretraining: Any = None  # its own task, with the family's name
-    # The extractor of `--mode=extract`, called like BERT's.
-    extractor = LazyImport("bert_jax.extract:Extractor")
+    assemble: Any = "bert_jax.data.loader:assemble_rows"
+    # (`config.task.name`, its entry of TASKS) -> this family's: a class, or a function
+    # of (config, tokenizer). Raises UserError if it does not have the task.
+    task: Callable[[str, Any], Any] = lambda name, task: task
+    # The model of itself and a generator (`families.electra.replaced`).
+    replaced_tokens: Any = None
 
+    # An ELMo's.
+    pretraining: Any = None  # its own task, with the family's name
+    trunk_name: str = "bert"  # name of the trunk's parameters
+    extractor: Any = "bert_jax.extract:Extractor"  # of `--mode=extract`
     # The `convert.weights.Source` of its runs, and a file that only its released
     # weights have, if not Hugging Face's.
-    source: Any = LazyImport("bert_jax.convert.weights:Run")
-    weights_file = ""
-    layout = LazyImport("bert_jax.convert.layout:BERT")  # of Hugging Face's files
-    model_type = "bert"  # in config.json, empty if `transformers` has none
+    source: Any = "bert_jax.convert.weights:Run"
+    weights_file: str = ""
+    # (config) -> how a run cuts texts without a vocabulary, in a line of its log.
+    describe_input: Callable[[Any], str] = lambda config: ""
 
-    def check(self, config: Any) -> None:
-        """Raises UserError if a `BertConfig` is not valid for this family."""
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        is_path = isinstance(value, str) and ":" in value
+        return registry.import_object(value) if is_path else value
 
-    def describe_input(self, config: Any) -> str:
-        """Describes how a run cuts texts without a vocabulary, in a line of its log."""
-        raise NotImplementedError
-
-    def task(self, name: str, task: Any) -> Any:
-        """Returns this family's implementation of a task.
-
-        Args:
-          name: Value of `config.task.name`.
-          task: Entry of `tasks.TASKS` with that name.
-
-        Returns:
-          A class, or a function of (config, tokenizer).
-
-        Raises:
-          UserError: It does not have this task.
-        """
-        return task
-
-    def export_error(self, task: Any) -> str:
-        """Returns why a run with this `config.task` cannot be exported, or ""."""
-        return "" if self.model_type else "Hugging Face has no such model"
+    def replace(self, **values: Any) -> "Family":
+        """Returns a family with other values. It imports none of them, which
+        `dataclasses.replace` would."""
+        return Family(**{**vars(self), **values})
 
     def models(self, config: Any, params: Any) -> dict[str, tuple[Any, Any]]:
         """Returns the models that a run has trained, by name.
@@ -108,22 +94,17 @@ class Family:
           params: The run's parameters, layers not stacked.
 
         Returns:
-          Each model's `BertConfig` and parameters. The run's own has an empty name.
-          Others are exported to folders of their names (`others`).
+          Each model's `BertConfig` and parameters. The run's own has an empty name. A
+          `GENERATOR` is exported to a folder of this name.
         """
-        return {"": (config, params)}
-
-    def joined(self, params: Any, others: Mapping[str, Any]) -> Any:
-        """Inverts `models`, for a run that trains others too.
-
-        Args:
-          params: Parameters of the model without a name.
-          others: Those of the others, as far as they are known.
-        """
-        return params
+        if GENERATOR not in params:
+            return {"": (config, params)}
+        return dict(self.replaced_tokens.split(config, params))
 
     def fill_defaults(self, config: Any) -> None:
         """Sets the fields of a config made from weights alone, which name no task."""
+        if self.vocabulary is None:  # no text is embedded
+            return
         config.corpus.nsp = self.has_nsp_head
         if not self.has_segments:
             config.model.type_vocab_size = 1

@@ -101,7 +101,9 @@ def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None
         log.warning("exported without %s", ", ".join(weights.left_over))
     if own := _custom_parts(weights.config):
         why = f"Hugging Face's BERT has no {' and '.join(own)} of your own"
-    elif task and (found := family.export_error(task)):
+    elif task and not family.model_type:
+        why = "Hugging Face has no such model"
+    elif task and (found := table.export_error(task)):
         why = found
     elif "bilstm" in weights.params:
         why = "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM"

@@ -36,7 +36,13 @@ from bert_jax.convert.layout import Layout, Weights
 from bert_jax.convert.sentence_transformers import TextVectors
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES, Family, bert_config, family_by_name
+from bert_jax.family import (
+    FAMILIES,
+    GENERATOR,
+    Family,
+    bert_config,
+    family_by_name,
+)
 from bert_jax.models import lora
 from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.runtime import hub, storage, untrusted
@@ -266,7 +272,8 @@ class HuggingFace(Source):
 
     def read(self, name: str = "") -> Weights:
         saved, fields, labels = self._saved, self._fields, self.labels()
-        folders = {each: self.folder / each for each in self.family.others}
+        others = (GENERATOR,) if self.family.replaced_tokens else ()
+        folders = {each: self.folder / each for each in others}
         return dataclasses.replace(
             self._layout.read(saved, fields, self._path, labels),
             others={

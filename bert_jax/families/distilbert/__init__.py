@@ -5,30 +5,28 @@ See docs/encoders.md.
 
 from typing import Any
 
-from bert_jax.family import Family, LazyImport, require_values
+from bert_jax.family import Family, require_values
 
 
-class DistilBert(Family):
-    """The differences between DistilBERT and BERT."""
-
-    name, title = "distilbert", "a DistilBERT"
-    for_pretraining = LazyImport(
-        "bert_jax.families.distilbert.model:DistilBertForPreTraining"
+def _check(config: Any) -> None:
+    require_values(
+        config,
+        FAMILY.title,
+        ("type_vocab_size", 1, "has no segments"),
+        ("layer_norm_eps", 1e-12, "has this epsilon"),
+        ("causal", False, "has attention in both directions"),
+        group="model.",
     )
-    with_heads = LazyImport("bert_jax.families.distilbert.model:DistilBertWithHeads")
-    layout = LazyImport("bert_jax.families.distilbert.layout:LAYOUT")
-    model_type = "distilbert"
-    has_nsp_head = has_segments = False
-
-    def check(self, config: Any) -> None:
-        require_values(
-            config,
-            self.title,
-            ("type_vocab_size", 1, "has no segments"),
-            ("layer_norm_eps", 1e-12, "has this epsilon"),
-            ("causal", False, "has attention in both directions"),
-            group="model.",
-        )
 
 
-FAMILY = DistilBert()
+FAMILY = Family(
+    name="distilbert",
+    title="a DistilBERT",
+    model_type="distilbert",
+    with_heads="bert_jax.families.distilbert.model:DistilBertWithHeads",
+    for_pretraining="bert_jax.families.distilbert.model:DistilBertForPreTraining",
+    has_nsp_head=False,
+    has_segments=False,
+    check=_check,
+    layout="bert_jax.families.distilbert.layout:LAYOUT",
+)

@@ -4,37 +4,26 @@ from typing import Any
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES, Family, LazyImport, require_values
+from bert_jax.family import FAMILIES, Family, require_values
 
 PAD = 1  # the id of padding, and the position that padding has
 
 
-class Roberta(Family):
-    """The differences between RoBERTa and BERT."""
-
-    name, title = "roberta", "a RoBERTa"
-    for_pretraining = LazyImport(
-        "bert_jax.families.roberta.model:RobertaForPreTraining"
+def check(config: Any) -> None:
+    """Raises UserError if a `BertConfig` is not a RoBERTa's."""
+    require_values(
+        config,
+        FAMILIES[config.architecture].title,
+        ("positions", "learnt", "has positions of its own"),
+        ("type_vocab_size", 1, "has one segment, whatever the texts"),
+        ("hidden_act", "gelu", "has this activation, also in its masked LM"),
+        ("causal", False, "has attention in both directions"),
+        group="model.",
     )
-    with_heads = LazyImport("bert_jax.families.roberta.model:RobertaWithHeads")
-    vocabulary = LazyImport("bert_jax.tokenization.byte_level:ANGLED")
-    layout = LazyImport("bert_jax.families.roberta.layout:LAYOUT")
-    model_type = "roberta"
-    has_nsp_head = has_segments = False
 
-    def check(self, config: Any) -> None:
-        require_values(
-            config,
-            self.title,
-            ("positions", "learnt", "has positions of its own"),
-            ("type_vocab_size", 1, "has one segment, whatever the texts"),
-            ("hidden_act", "gelu", "has this activation, also in its masked LM"),
-            ("causal", False, "has attention in both directions"),
-            group="model.",
-        )
 
-    def task(self, name: str, task: Any) -> Any:
-        return _padded(_pretraining(task) if name == "pretraining" else task)
+def _task(name: str, task: Any) -> Any:
+    return _padded(_pretraining(task) if name == "pretraining" else task)
 
 
 def _padded(task: Any) -> Any:
@@ -70,4 +59,16 @@ def _pretraining(task: Any) -> Any:
     return checked
 
 
-FAMILY = Roberta()
+FAMILY = Family(
+    name="roberta",
+    title="a RoBERTa",
+    model_type="roberta",
+    with_heads="bert_jax.families.roberta.model:RobertaWithHeads",
+    for_pretraining="bert_jax.families.roberta.model:RobertaForPreTraining",
+    has_nsp_head=False,
+    has_segments=False,
+    check=check,
+    layout="bert_jax.families.roberta.layout:LAYOUT",
+    vocabulary="bert_jax.tokenization.byte_level:ANGLED",
+    task=_task,
+)
