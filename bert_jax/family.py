@@ -163,6 +163,8 @@ def bert_config(model: Any, vocab_size: int) -> BertConfig:
     if isinstance(path := values.get("initializer"), str):
         values["initializer"] = registry.import_object(path)
     layer = LAYERS.lookup(values.get("layer", "post_norm"))
+    if values.get("epilogue") == "fused":  # `_check_sizes` allows no other layer
+        layer = registry.import_object("bert_jax.models.fused:FusedEncoderLayer")
     config = BertConfig(
         **values,
         family_fields=tuple(others.items()),

@@ -18,7 +18,7 @@ from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, GENERATOR
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import stack_layers
+from bert_jax.models.stacking import stack_layers
 from bert_jax.runtime.storage import Path
 
 # Fields that no parameter's shape determines.

@@ -27,7 +27,6 @@ from bert_jax.convert import (
     google,
     layout,
     merge,
-    parameters,
     peft,
     sentence_transformers,
     tensors,
@@ -45,6 +44,7 @@ from bert_jax.family import (
 )
 from bert_jax.models import lora
 from bert_jax.models.config import KERNELS, BertConfig
+from bert_jax.models.stacking import unstacked
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
@@ -384,8 +384,8 @@ class Run(Source):
         config, params, step = read_checkpoint(self.folder, name, self.step)
         learned: dict[str, Any] = {}
         if config.model.lora_rank:
-            adapters = parameters.unstacked(params[lora.NAME])
-            learned = {**parameters.unstacked(params), lora.NAME: adapters}
+            adapters = unstacked(params[lora.NAME])
+            learned = {**unstacked(params), lora.NAME: adapters}
             params = with_base(self.folder, config, learned)
         vocabulary = tokenization.load(self.folder / "tokenizer.json")
         config.model.update(epilogue="xla", scan_layers=False, remat="none")
@@ -394,7 +394,7 @@ class Run(Source):
         model = bert_config(config.model, vocabulary.get_vocab_size())
         if model.causal:  # no next sentence head was trained
             params.pop("next_sentence", None)
-        params = parameters.unstacked(jax.device_get(params))
+        params = unstacked(jax.device_get(params))
         models = self.family.models(model, params)
         weights = {name: self._weights(*model) for name, model in models.items()}
         own = weights.pop("")

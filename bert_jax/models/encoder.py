@@ -1,6 +1,6 @@
 """Embeddings, the post-LayerNorm encoder and the pooler (modeling.py, BertModel)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -8,18 +8,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bert_jax.errors import UserError
-from bert_jax.models.attention import AttentionMask, SelfAttention
+from bert_jax.models.attention import AttentionMask, self_attention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import (
     ACTIVATION_FUNCTIONS,
     PRODUCT,
     Dense,
     Embedding,
-    FusedNorm,
     constrain_rows,
     dropout,
     gather_positions,
+    layer_keys,
     layer_norm,
 )
 from bert_jax.types import Arrays, DropoutKey
@@ -98,8 +97,8 @@ class EncoderLayer(Layer):
     """BERT's layer: attention and feed-forward, each followed by dropout, residual and
     LayerNorm."""
 
-    # MODULE(config, adds_bias=..., name=...)
-    attends: ClassVar[Callable[..., nn.Module]] = SelfAttention
+    # MODULE(config, name=...)
+    attends: ClassVar[Callable[..., nn.Module]] = staticmethod(self_attention)
     takes_positions: ClassVar[bool] = True
 
     @nn.compact
@@ -118,37 +117,22 @@ class EncoderLayer(Layer):
             position. Dropout draws the same numbers either way.
         """
         config, rate = self.config, self.config.hidden_dropout_prob
-        keys = (None,) * 3
-        if key is not None:
-            keys = tuple(jax.random.split(jax.random.fold_in(key, index), 3))
+        keys = layer_keys(key, index, 3)
 
-        fused = config.epilogue == "fused"
-
-        def add_and_norm(name: str, x: Any, hidden: Array, key: DropoutKey) -> Array:
-            if fused:
-                return FusedNorm(config, name=name)(x, hidden, rate, key, positions)
-            dropped = dropout(x, rate, key, positions)
-            return layer_norm(config, name=name)(hidden + dropped)
-
-        attention = self.attends(config, adds_bias=not fused, name="attention")
-        attended = attention(hidden, mask, keys[0], positions)
+        attended = self.attends(config, name="attention")(
+            hidden, mask, keys[0], positions
+        )
         # The residual: [batch, queries, hidden]
         hidden = hidden if positions is None else gather_positions(hidden, positions)
-        hidden = add_and_norm("attention_layer_norm", attended, hidden, keys[1])
+        hidden = hidden + dropout(attended, rate, keys[1], positions)
+        hidden = layer_norm(config, name="attention_layer_norm")(hidden)
 
-        size = (config.intermediate_size,)
-        names = ("embed", "mlp")
-        dense = Dense(config, size, names, adds_bias=not fused, name="intermediate")
-        if fused:
-            from bert_jax.models.kernels import activation  # Triton is slow to import
-
-            inner = activation.fused_activation(config.hidden_act, *dense(hidden))
-        else:
-            inner = ACTIVATION_FUNCTIONS[config.hidden_act](dense(hidden))
-        size, names = (config.hidden_size,), ("mlp", "embed")
-        output = Dense(config, size, names, adds_bias=not fused, name="output")
-        hidden = add_and_norm("layer_norm", output(inner), hidden, keys[2])
-        hidden = constrain_rows(hidden)
+        size, names = (config.intermediate_size,), ("embed", "mlp")
+        inner = Dense(config, size, names, name="intermediate")(hidden)
+        inner = ACTIVATION_FUNCTIONS[config.hidden_act](inner)
+        output = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="output")
+        hidden = hidden + dropout(output(inner), rate, keys[2], positions)
+        hidden = constrain_rows(layer_norm(config, name="layer_norm")(hidden))
         return hidden, hidden
 
 
@@ -234,51 +218,6 @@ class Encoder(nn.Module):
         last = self.config.num_hidden_layers - 1
         hidden, _ = self._layer(last)(outputs[-2], last, mask, key, positions)
         return hidden if self.kind.final_norm is None else self.final_layer_norm(hidden)
-
-
-def stack_layers(params: dict, num_layers: int) -> dict:
-    """Turns an unrolled encoder's parameters into a scanned one's (`scan_layers`).
-
-    Args:
-      params: Parameters with `bert/encoder/layer_0` ..., plain or boxed with their
-        logical axis names.
-    """
-
-    def stack(*leaves: Any) -> Any:
-        if isinstance(leaves[0], nn.LogicallyPartitioned):
-            value = jnp.stack([leaf.value for leaf in leaves])
-            return leaves[0].replace(value=value, names=("layers", *leaves[0].names))
-        return jnp.stack(leaves)
-
-    encoder = params["bert"]["encoder"]
-    layers = [encoder[f"layer_{index}"] for index in range(num_layers)]
-    stacked = jax.tree.map(
-        stack, *layers, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
-    )
-    rest = {name: encoder[name] for name in encoder if not name.startswith("layer_")}
-    bert = {**params["bert"], "encoder": {**rest, "layers": stacked}}
-    return {**params, "bert": bert}
-
-
-def attention_probabilities(
-    kept: Mapping[str, Any],
-) -> list[Float[Array, "batch heads from to"]]:
-    """Returns each layer's probabilities from `intermediates` of a model with a trunk
-    `bert`. Raises UserError if its attention returns none."""
-    layers = kept.get("bert", {}).get("encoder")
-    if layers is None:
-        raise UserError(
-            "the attention of config.model.attention returns None for its "
-            "probabilities; return them, set einsum, or leave out what reads them"
-        )
-    if "layers" in layers:  # scanned
-        return [*layers["layers"]["attention"]["probabilities"][0]]
-    # A layer that is applied several times has kept as many.
-    return [
-        each
-        for index in range(len(layers))
-        for each in layers[f"layer_{index}"]["attention"]["probabilities"]
-    ]
 
 
 class Packed(NamedTuple):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Packed, stack_layers
+from bert_jax.models.encoder import Bert, Packed
 from bert_jax.models.layers import (
     ACTIVATION_FUNCTIONS,
     Dense,
@@ -19,6 +19,7 @@ from bert_jax.models.layers import (
     platform_name,
 )
 from bert_jax.models.matmul import multiplied_einsum
+from bert_jax.models.stacking import stack_layers
 from bert_jax.types import DropoutKey
 
 # Matrix units multiply aligned arrays at twice the rate of others.

@@ -181,35 +181,6 @@ def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
     )
 
 
-class FusedNorm(nn.Module):
-    """LayerNorm of a residual and a linear layer's output, in one GPU kernel each way.
-
-    It has the same parameters as `layer_norm`.
-    """
-
-    config: BertConfig
-
-    @nn.compact
-    def __call__(
-        self,
-        product: tuple[Float[Array, "batch length hidden"], Float[Array, "hidden"]],
-        residual: Float[Array, "batch length hidden"],
-        rate: float,
-        key: DropoutKey,
-        positions: Int[Array, "batch length"] | None = None,
-    ) -> Float[Array, "batch length hidden"]:
-        from bert_jax.models.kernels.norm import fused_norm  # Triton is slow to import
-
-        def vector(name: str, init: nn.initializers.Initializer) -> Array:
-            boxed = nn.with_logical_partitioning(init, ("norm",))
-            return jnp.asarray(self.param(name, boxed, residual.shape[-1:]))
-
-        scale = vector("scale", nn.initializers.ones_init())
-        bias = vector("bias", nn.initializers.zeros_init())
-        eps = self.config.layer_norm_eps
-        return fused_norm(*product, residual, scale, bias, rate, key, eps, positions)
-
-
 def constrain_rows(hidden: Array) -> Array:
     """Keeps rows split over the data axes, and each row whole."""
     return nn.with_logical_constraint(hidden, ("batch", "length", "hidden"))
@@ -295,6 +266,15 @@ def dropout(
         return x
     kept = random_bits(key, x.shape, positions) >= jnp.uint32(round(rate * 2**32))
     return jnp.where(kept, x / (1.0 - rate), 0.0).astype(x.dtype)
+
+
+def layer_keys(
+    key: DropoutKey, index: int | Int[Array, ""], count: int
+) -> tuple[DropoutKey, ...]:
+    """Returns the dropout keys of layer `index`."""
+    if key is None:
+        return (None,) * count
+    return tuple(jax.random.split(jax.random.fold_in(key, index), count))
 
 
 def random_bits(

@@ -8,7 +8,6 @@ import dataclasses
 from typing import Any, ClassVar
 
 import flax.linen as nn
-import jax
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.families.modernbert.rotary import rotary
@@ -24,6 +23,7 @@ from bert_jax.models.layers import (
     constrain_rows,
     dropout,
     gather_positions,
+    layer_keys,
     layer_norm,
     masked_means,
     shared_initializer,
@@ -102,9 +102,7 @@ class ModernBertLayer(Layer):
     ) -> tuple[Array, Array]:
         """Encodes as `EncoderLayer` does."""
         config, rate = self.config, self.config.hidden_dropout_prob
-        keys = (None, None)
-        if key is not None:
-            keys = tuple(jax.random.split(jax.random.fold_in(key, index)))
+        keys = layer_keys(key, index, 2)
         attends = config
         if index % config.field("global_attn_every_n_layers"):
             attends = dataclasses.replace(config, position_encoding=LOCAL)
