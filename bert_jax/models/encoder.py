@@ -31,18 +31,6 @@ _KEPT = {
 }
 
 
-def _of_few(
-    table: Float[Array, "types hidden"], ids: Int[Array, "batch length"]
-) -> Float[Array, "batch length hidden"]:
-    """Looks up ids in a table of a few rows. Its gradient is a sum for each row, while
-    a gather's would add every token's vector to the same few rows."""
-    # [batch, length, hidden]
-    vectors = jnp.broadcast_to(table[0], (*ids.shape, table.shape[1]))
-    for index in range(1, len(table)):
-        vectors = jnp.where((ids == index)[:, :, None], table[index], vectors)
-    return vectors
-
-
 class Embeddings(nn.Module):
     """Token + position + segment, LayerNorm, dropout."""
 
@@ -68,7 +56,7 @@ class Embeddings(nn.Module):
     ) -> Float[Array, "batch length embedding"]:
         total = self.word_embeddings(input_ids)
         if self.has_types:
-            total += _of_few(self.token_type_embeddings.table, segment_ids)
+            total += self.token_type_embeddings.select(segment_ids)
         if self.config.position_encoding.embedding is not None:
             total += self.position_embeddings.embed(input_ids.shape[1], position_ids)
         return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
@@ -119,9 +107,8 @@ class EncoderLayer(Layer):
         config, rate = self.config, self.config.hidden_dropout_prob
         keys = layer_keys(key, index, 3)
 
-        attended = self.attends(config, name="attention")(
-            hidden, mask, keys[0], positions
-        )
+        attention = self.attends(config, name="attention")
+        attended = attention(hidden, mask, keys[0], positions)
         # The residual: [batch, queries, hidden]
         hidden = hidden if positions is None else gather_positions(hidden, positions)
         hidden = hidden + dropout(attended, rate, keys[1], positions)
@@ -147,7 +134,7 @@ class Encoder(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        self.kind = layer = config.layer_class
+        layer = config.layer_class
         if config.remat != "none":
             layer = nn.remat(
                 layer,
@@ -170,8 +157,8 @@ class Encoder(nn.Module):
         else:
             for index in range(1 if self.shared else config.num_hidden_layers):
                 setattr(self, f"layer_{index}", layer(config))
-        if self.kind.final_norm is not None:
-            self.final_layer_norm = self.kind.final_norm(config)
+        if config.layer_class.final_norm is not None:
+            self.final_layer_norm = config.layer_class.final_norm(config)
 
     def __call__(
         self,
@@ -190,7 +177,7 @@ class Encoder(nn.Module):
             for index in range(count):
                 hidden, _ = self._layer(index)(hidden, index, mask, key)
                 outputs.append(hidden)
-        if self.kind.final_norm is not None:
+        if self.config.layer_class.final_norm is not None:
             hidden = self.final_layer_norm(hidden)
         # Not the last of the stacked outputs: all of them would then be kept for one.
         return hidden, [*outputs[:-1], hidden]
@@ -213,11 +200,13 @@ class Encoder(nn.Module):
         Args:
           outputs: Outputs of the embeddings, then of each layer.
         """
-        if self.config.scan_layers or not self.kind.takes_positions:
+        if self.config.scan_layers or not self.config.layer_class.takes_positions:
             return gather_positions(outputs[-1], positions)
         last = self.config.num_hidden_layers - 1
         hidden, _ = self._layer(last)(outputs[-2], last, mask, key, positions)
-        return hidden if self.kind.final_norm is None else self.final_layer_norm(hidden)
+        if self.config.layer_class.final_norm is None:
+            return hidden
+        return self.final_layer_norm(hidden)
 
 
 class Packed(NamedTuple):

@@ -159,6 +159,18 @@ class Embedding(nn.Module):
             return lookup.lookup_rows(self.table, ids)
         return jnp.take(self.table, ids, axis=0)
 
+    def select(
+        self, ids: Int[Array, "batch length"]
+    ) -> Float[Array, "batch length hidden"]:
+        """Looks up ids in a table of a few rows. Its gradient is a sum for each row,
+        while a gather's would add every token's vector to the same few rows."""
+        table = self.table
+        # [batch, length, hidden]
+        vectors = jnp.broadcast_to(table[0], (*ids.shape, table.shape[1]))
+        for index in range(1, len(table)):
+            vectors = jnp.where((ids == index)[:, :, None], table[index], vectors)
+        return vectors
+
 
 def platform_name() -> str:
     """Returns gpu, tpu or cpu, for the mesh in use, which need not exist here."""
