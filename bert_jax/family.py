@@ -36,14 +36,16 @@ class Family:
     title: str = "a BERT"  # in messages
     model_type: str = "bert"  # in config.json, empty if `transformers` has none
 
-    # The models: MODULE(config, heads, ...) and MODULE(config).
+    # The models: MODULE(config, heads, ...) and MODULE(config, trunk, has_nsp_head).
     with_heads: Any = "bert_jax.models.architectures:BertWithHeads"
     for_pretraining: Any = "bert_jax.models.heads:BertForPreTraining"
     has_nsp_head: bool = True  # in pre-training
     has_segments: bool = True  # embeddings tell the two texts of a pair
     # Values of its `BertConfig`s. Those that are fields of configs are their defaults.
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # Raises UserError if a `BertConfig` is not valid for this family.
+    # Fields of `config.model` with one value: name, value and reason. `check` raises
+    # UserError if a `BertConfig` is not valid for another reason.
+    fixed: tuple[tuple[str, Any, str], ...] = ()
     check: Callable[[BertConfig], None] = lambda config: None
     # The `convert.layout.Layout` of Hugging Face's files.
     layout: Any = "bert_jax.convert.layout:BERT"
@@ -51,9 +53,7 @@ class Family:
     # The `config.field.Field`s that only its configs have, or that differ in them.
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # Entries of registries: each field's names and the MODULE:NAME that they mean.
-    registry_entries: Mapping[str, Mapping[str, str]] = dataclasses.field(
-        default_factory=dict
-    )
+    registry_entries: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     # The kind of its vocabularies. None means that `describe_input` tells the cuts.
     vocabulary: Any = "bert_jax.tokenization.wordpiece:WORDPIECE"
@@ -61,7 +61,7 @@ class Family:
     assemble: Any = "bert_jax.data.loader:assemble_rows"
     # (`config.task.name`, its entry of TASKS) -> this family's: a class, or a function
     # of (config, tokenizer). Raises UserError if it does not have the task.
-    task: Callable[[str, Any], Any] = lambda name, task: task
+    task: Any = lambda name, task: task
     # The model of itself and a generator (`families.electra.replaced`).
     replaced_tokens: Any = None
 
@@ -86,17 +86,20 @@ class Family:
         `dataclasses.replace` would."""
         return Family(**{**vars(self), **values})
 
+    def pretraining_model(self, config: BertConfig) -> Any:
+        """Returns the model with its pre-training heads."""
+        trunk, has_head = self.with_heads.trunk, self.has_nsp_head
+        return self.for_pretraining(config, trunk=trunk, has_nsp_head=has_head)
+
+    def require(self, config: BertConfig) -> None:
+        """Raises UserError if a config is not valid for this family."""
+        require_values(config, self.title, *self.fixed, group="model.")
+        self.check(config)
+
     def models(self, config: Any, params: Any) -> dict[str, tuple[Any, Any]]:
-        """Returns the models that a run has trained, by name.
-
-        Args:
-          config: The `BertConfig` of the run.
-          params: The run's parameters, layers not stacked.
-
-        Returns:
-          Each model's `BertConfig` and parameters. The run's own has an empty name. A
-          `GENERATOR` is exported to a folder of this name.
-        """
+        """Returns the models that a run has trained, by name: their `BertConfig`s and
+        parameters, layers not stacked. The run's own has an empty name. A `GENERATOR`
+        is exported to a folder of this name."""
         if GENERATOR not in params:
             return {"": (config, params)}
         return dict(self.replaced_tokens.split(config, params))
@@ -173,7 +176,7 @@ def bert_config(model: Any, vocab_size: int) -> BertConfig:
         attend=_attention(values["attention"]),
     )
     _check_sizes(config)
-    family.check(config)
+    family.require(config)
     return config
 
 

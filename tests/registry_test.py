@@ -8,14 +8,6 @@ from bert_jax.errors import UserError
 from bert_jax.family import Family
 
 
-@pytest.mark.parametrize("name", [*registry.FAMILIES])
-def test_models_of_a_family_agree(name):
-    family = registry.FAMILIES[name]
-    assert family.with_heads.trunk is family.for_pretraining.trunk
-    head = getattr(family.for_pretraining, "has_nsp_head", False)
-    assert family.has_nsp_head == head
-
-
 def test_registry_finds_a_family_s_parts_by_name():
     assert "openai_adam" not in registry.OPTIMIZERS
     assert (

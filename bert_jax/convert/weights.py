@@ -35,13 +35,7 @@ from bert_jax.convert.layout import Layout, Weights
 from bert_jax.convert.sentence_transformers import TextVectors
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
-from bert_jax.family import (
-    FAMILIES,
-    GENERATOR,
-    Family,
-    bert_config,
-    family_by_name,
-)
+from bert_jax.family import FAMILIES, GENERATOR, Family, bert_config, family_by_name
 from bert_jax.models import lora
 from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.models.stacking import unstacked

@@ -85,9 +85,10 @@ class EncoderLayer(Layer):
     """BERT's layer: attention and feed-forward, each followed by dropout, residual and
     LayerNorm."""
 
-    # MODULE(config, name=...)
+    # MODULE(config, adds_bias=..., name=...)
     attends: ClassVar[Callable[..., nn.Module]] = staticmethod(self_attention)
     takes_positions: ClassVar[bool] = True
+    adds_bias: ClassVar[bool] = True  # otherwise `add_and_norm` and `activate` do
 
     @nn.compact
     def __call__(
@@ -104,23 +105,38 @@ class EncoderLayer(Layer):
           positions: Positions at which the output is computed. None means every
             position. Dropout draws the same numbers either way.
         """
-        config, rate = self.config, self.config.hidden_dropout_prob
+        config, biased = self.config, self.adds_bias
         keys = layer_keys(key, index, 3)
 
-        attention = self.attends(config, name="attention")
+        attention = self.attends(config, adds_bias=biased, name="attention")
         attended = attention(hidden, mask, keys[0], positions)
         # The residual: [batch, queries, hidden]
         hidden = hidden if positions is None else gather_positions(hidden, positions)
-        hidden = hidden + dropout(attended, rate, keys[1], positions)
-        hidden = layer_norm(config, name="attention_layer_norm")(hidden)
+        name = "attention_layer_norm"
+        hidden = self.add_and_norm(name, attended, hidden, keys[1], positions)
 
         size, names = (config.intermediate_size,), ("embed", "mlp")
-        inner = Dense(config, size, names, name="intermediate")(hidden)
-        inner = ACTIVATION_FUNCTIONS[config.hidden_act](inner)
-        output = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="output")
-        hidden = hidden + dropout(output(inner), rate, keys[2], positions)
-        hidden = constrain_rows(layer_norm(config, name="layer_norm")(hidden))
+        dense = Dense(config, size, names, adds_bias=biased, name="intermediate")
+        size, names = (config.hidden_size,), ("mlp", "embed")
+        output = Dense(config, size, names, adds_bias=biased, name="output")
+        fed = output(self.activate(dense(hidden)))
+        hidden = self.add_and_norm("layer_norm", fed, hidden, keys[2], positions)
+        hidden = constrain_rows(hidden)
         return hidden, hidden
+
+    def add_and_norm(
+        self,
+        name: str,
+        x: Any,
+        hidden: Float[Array, "batch queries hidden"],
+        key: DropoutKey,
+        positions: Int[Array, "batch positions"] | None,
+    ) -> Float[Array, "batch queries hidden"]:
+        dropped = dropout(x, self.config.hidden_dropout_prob, key, positions)
+        return layer_norm(self.config, name=name)(hidden + dropped)
+
+    def activate(self, x: Any) -> Float[Array, "batch queries inner"]:
+        return ACTIVATION_FUNCTIONS[self.config.hidden_act](x)
 
 
 class Encoder(nn.Module):
@@ -204,9 +220,8 @@ class Encoder(nn.Module):
             return gather_positions(outputs[-1], positions)
         last = self.config.num_hidden_layers - 1
         hidden, _ = self._layer(last)(outputs[-2], last, mask, key, positions)
-        if self.config.layer_class.final_norm is None:
-            return hidden
-        return self.final_layer_norm(hidden)
+        normed = self.config.layer_class.final_norm is not None
+        return self.final_layer_norm(hidden) if normed else hidden
 
 
 class Packed(NamedTuple):

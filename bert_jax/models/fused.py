@@ -1,5 +1,7 @@
 """BERT's layer in a GPU's kernels: the same parameters, fewer passes over memory."""
 
+from typing import Any, ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -9,15 +11,8 @@ from jaxtyping import Array, Float, Int
 from bert_jax.models.attention import AttentionMask, SelfAttention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import EncoderLayer
-from bert_jax.models.kernels import activation, choose
-from bert_jax.models.kernels import norm as norms
-from bert_jax.models.layers import (
-    PRODUCT,
-    Dense,
-    constrain_rows,
-    gather_positions,
-    layer_keys,
-)
+from bert_jax.models.kernels import activation, choose, norm
+from bert_jax.models.layers import PRODUCT, Dense, gather_positions
 from bert_jax.models.matmul import linear
 from bert_jax.types import DropoutKey
 
@@ -33,32 +28,20 @@ class FusedSelfAttention(SelfAttention):
         positions: Int[Array, "batch positions"] | None,
         *projections: Dense,
     ) -> Float[Array, "batch queries heads head_dim"]:
-        # [batch, length, heads, 3, head_dim] and [heads, 3, head_dim]
-        packed, bias = _packed(self.config, hidden, *projections)
-        rate, causal = self.config.attention_probs_dropout_prob, self.config.causal
-        mixed = choose.packed_attention(packed, mask, rate, key, causal, bias)
+        config, rate = self.config, self.config.attention_probs_dropout_prob
+        kernels, biases = zip(
+            *(each.parameters(hidden.shape[-1:]) for each in projections), strict=True
+        )
+        # The heads are the outer axis because a mesh splits them.
+        kernel = jnp.stack(kernels, axis=2)  # [embed, heads, 3, head_dim]
+        bias = jnp.stack(biases, axis=1)  # [heads, 3, head_dim]
+        names = ("embed", "heads", None, "head_dim")
+        # The attention's kernel computes the gradient of the biases.
+        constant = jax.lax.stop_gradient(bias)
+        product = linear(names, hidden.astype(config.dtype), kernel, constant)
+        packed = checkpoint_name(product, PRODUCT)  # [batch, length, heads, 3, ...]
+        mixed = choose.packed_attention(packed, mask, rate, key, config.causal, bias)
         return mixed if positions is None else gather_positions(mixed, positions)
-
-
-def _packed(
-    config: BertConfig, hidden: Float[Array, "batch length hidden"], *parts: Dense
-) -> tuple[
-    Float[Array, "batch length heads 3 head_dim"], Float[Array, "heads 3 head_dim"]
-]:
-    """Computes queries, keys and values by one product, and returns their biases too,
-    whose gradients the product does not compute. The parameters remain in `parts`.
-
-    The heads are the outer axis because a mesh splits them.
-    """
-    kernels, biases = zip(
-        *(part.parameters(hidden.shape[-1:]) for part in parts), strict=True
-    )
-    names = ("embed", "heads", None, "head_dim")
-    kernel, bias = jnp.stack(kernels, axis=2), jnp.stack(biases, axis=1)
-    # [embed, heads, 3, head_dim] and [heads, 3, head_dim]
-    constant = jax.lax.stop_gradient(bias)
-    x = hidden.astype(config.dtype)
-    return checkpoint_name(linear(names, x, kernel, constant), PRODUCT), bias
 
 
 class FusedNorm(nn.Module):
@@ -84,40 +67,20 @@ class FusedNorm(nn.Module):
 
         scale = vector("scale", nn.initializers.ones_init())
         bias = vector("bias", nn.initializers.zeros_init())
-        eps = self.config.layer_norm_eps
-        return norms.fused_norm(
-            *product, residual, scale, bias, rate, key, eps, positions
-        )
+        run, eps = norm.fused_norm, self.config.layer_norm_eps
+        return run(*product, residual, scale, bias, rate, key, eps, positions)
 
 
 class FusedEncoderLayer(EncoderLayer):
-    """BERT's layer, whose kernels add biases, drop, add the residual and normalize."""
+    """BERT's layer, whose kernels add the biases of linear layers."""
 
-    @nn.compact
-    def __call__(
-        self,
-        hidden: Float[Array, "batch length hidden"],
-        index: int | Int[Array, ""],
-        mask: AttentionMask,
-        key: DropoutKey,
-        positions: Int[Array, "batch positions"] | None = None,
-    ) -> tuple[Float[Array, "batch queries hidden"], ...]:
-        """Encodes as `EncoderLayer` does."""
-        config, rate = self.config, self.config.hidden_dropout_prob
-        keys = layer_keys(key, index, 3)
+    adds_bias: ClassVar[bool] = False
 
-        attention = self.attends(config, adds_bias=False, name="attention")
-        attended = attention(hidden, mask, keys[0], positions)
-        hidden = hidden if positions is None else gather_positions(hidden, positions)
-        normalize = FusedNorm(config, name="attention_layer_norm")
-        hidden = normalize(attended, hidden, rate, keys[1], positions)
+    def add_and_norm(
+        self, name: str, x: Any, hidden: Array, key: DropoutKey, positions: Any
+    ) -> Float[Array, "batch queries hidden"]:
+        rate = self.config.hidden_dropout_prob
+        return FusedNorm(self.config, name=name)(x, hidden, rate, key, positions)
 
-        size, names = (config.intermediate_size,), ("embed", "mlp")
-        dense = Dense(config, size, names, adds_bias=False, name="intermediate")
-        inner = activation.fused_activation(config.hidden_act, *dense(hidden))
-        size, names = (config.hidden_size,), ("mlp", "embed")
-        output = Dense(config, size, names, adds_bias=False, name="output")
-        normalize = FusedNorm(config, name="layer_norm")
-        hidden = normalize(output(inner), hidden, rate, keys[2], positions)
-        hidden = constrain_rows(hidden)
-        return hidden, hidden
+    def activate(self, x: Any) -> Float[Array, "batch queries inner"]:
+        return activation.fused_activation(self.config.hidden_act, *x)

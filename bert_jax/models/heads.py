@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -127,10 +127,9 @@ class BertForPreTraining(nn.Module):
     """The trunk with the masked LM and next sentence heads (run_pretraining.py)."""
 
     config: BertConfig
-    # Class variables that a family overrides.
-    trunk: ClassVar[Callable[..., nn.Module]] = Bert
-    lm_head: ClassVar[Callable[..., nn.Module]] = MaskedLmHead
-    has_nsp_head: ClassVar[bool] = True
+    trunk: Callable[..., nn.Module] = Bert
+    lm_head: Callable[..., nn.Module] = MaskedLmHead
+    has_nsp_head: bool = True
 
     def setup(self) -> None:
         self.bert = self.trunk(self.config)

@@ -76,7 +76,7 @@ class Pretraining(distillation.Taught):
             bert_config(config.model, pieces), causal=kind.causal
         )
         family = FAMILIES[self.model_config.architecture]
-        family.check(self.model_config)
+        family.require(self.model_config)
         if kind.causal == masking.has_masks(config):
             wrong = f"config.task.objective={config.task.objective}: config.model."
             raise UserError(
@@ -106,7 +106,7 @@ class Pretraining(distillation.Taught):
         if family.has_segments:
             self.model_config.require_segments(2 if corpus.nsp else 1)
         self._parts = (kind, NEXT_SENTENCE) if self._scores_pairs else (kind,)
-        self.model = (kind.model or family.for_pretraining)(self.model_config)
+        self.model = (kind.model or family.pretraining_model)(self.model_config)
         if tuple(config.evaluate.splits) != ("dev",):
             raise UserError(
                 f"config.evaluate.splits={tuple(config.evaluate.splits)}: pre-training "

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.encoder import Bert
-from bert_jax.models.heads import BertForPreTraining
 
 
 class Albert(Bert):
@@ -23,10 +22,3 @@ class AlbertWithHeads(BertWithHeads):
     """ALBERT with any set of heads."""
 
     trunk: ClassVar = Albert
-
-
-class AlbertForPreTraining(BertForPreTraining):
-    """ALBERT with its masked LM."""
-
-    trunk: ClassVar = Albert
-    has_nsp_head: ClassVar = False

@@ -8,21 +8,11 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.families import electra
 from bert_jax.families.deberta_v3.fields import FIELDS
-from bert_jax.family import Family, require_values
+from bert_jax.family import Family
 from bert_jax.models.config import KERNELS
 
 
 def _check(config: Any) -> None:
-    require_values(
-        config,
-        FAMILY.title,
-        ("layer", FAMILY.name, "has layers of its own"),
-        ("positions", "learnt", "has positions of its own"),
-        ("position_initializer", "normal", "has no embeddings of positions"),
-        ("type_vocab_size", 1, "has no segments"),
-        ("causal", False, "has attention in both directions"),
-        group="model.",
-    )
     if config.attention in KERNELS:
         raise UserError(
             f"config.model.attention={config.attention}: computes no scores of "
@@ -35,10 +25,16 @@ FAMILY = Family(
     title="a DeBERTa-v3",
     model_type="deberta-v2",
     with_heads="bert_jax.families.deberta_v3.model:DebertaWithHeads",
-    for_pretraining="bert_jax.families.deberta_v3.model:DebertaForPreTraining",
     has_nsp_head=False,
     has_segments=False,
     model={"layer": "deberta_v3"},
+    fixed=(
+        ("layer", "deberta_v3", "has layers of its own"),
+        ("positions", "learnt", "has positions of its own"),
+        ("position_initializer", "normal", "has no embeddings of positions"),
+        ("type_vocab_size", 1, "has no segments"),
+        ("causal", False, "has attention in both directions"),
+    ),
     check=_check,
     layout="bert_jax.families.deberta_v3.layout:LAYOUT",
     fields=FIELDS,

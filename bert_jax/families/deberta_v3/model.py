@@ -20,7 +20,7 @@ from bert_jax.families.electra.model import ElectraDiscriminator, ElectraWithHea
 from bert_jax.models.attention import AttentionMask, SelfAttention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Encoded, EncoderLayer, Packed
-from bert_jax.models.heads import BertForPreTraining, HiddenLayer
+from bert_jax.models.heads import HiddenLayer
 from bert_jax.models.layers import (
     Dense,
     Embedding,
@@ -251,10 +251,3 @@ class DebertaWithHeads(ElectraWithHeads):
         "multiple_choice": _POOLER,
     }
     discriminator: ClassVar = DebertaDiscriminator
-
-
-class DebertaForPreTraining(BertForPreTraining):
-    """DeBERTa-v3 with its masked LM."""
-
-    trunk: ClassVar = Deberta
-    has_nsp_head: ClassVar = False

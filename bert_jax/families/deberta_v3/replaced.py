@@ -5,19 +5,18 @@ the masked LM alone, plus a table that learns from the discriminator."""
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.families.deberta_v3.model import (
-    Deberta,
-    DebertaDiscriminator,
-    DebertaForPreTraining,
-)
+from bert_jax.families.deberta_v3.model import Deberta, DebertaDiscriminator
 from bert_jax.families.electra.replaced import ReplacedTokens, generator_config
+from bert_jax.models.heads import BertForPreTraining
 
 
 class DebertaReplacedTokens(ReplacedTokens):
     """DeBERTa-v3's models."""
 
     def setup(self) -> None:
-        self.generator = DebertaForPreTraining(generator_config(self.config))
+        self.generator = BertForPreTraining(
+            generator_config(self.config), trunk=Deberta, has_nsp_head=False
+        )
         table = self.generator.bert.embeddings.word_embeddings
         self.bert = Deberta(self.config, table)
         self.replaced_tokens = DebertaDiscriminator(self.config)

@@ -3,30 +3,19 @@
 See docs/encoders.md.
 """
 
-from typing import Any
-
-from bert_jax.family import Family, require_values
-
-
-def _check(config: Any) -> None:
-    require_values(
-        config,
-        FAMILY.title,
-        ("type_vocab_size", 1, "has no segments"),
-        ("layer_norm_eps", 1e-12, "has this epsilon"),
-        ("causal", False, "has attention in both directions"),
-        group="model.",
-    )
-
+from bert_jax.family import Family
 
 FAMILY = Family(
     name="distilbert",
     title="a DistilBERT",
     model_type="distilbert",
     with_heads="bert_jax.families.distilbert.model:DistilBertWithHeads",
-    for_pretraining="bert_jax.families.distilbert.model:DistilBertForPreTraining",
     has_nsp_head=False,
     has_segments=False,
-    check=_check,
+    fixed=(
+        ("type_vocab_size", 1, "has no segments"),
+        ("layer_norm_eps", 1e-12, "has this epsilon"),
+        ("causal", False, "has attention in both directions"),
+    ),
     layout="bert_jax.families.distilbert.layout:LAYOUT",
 )

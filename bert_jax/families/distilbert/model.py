@@ -7,7 +7,7 @@ import jax
 
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.encoder import Bert, Embeddings
-from bert_jax.models.heads import BertForPreTraining, HiddenLayer
+from bert_jax.models.heads import HiddenLayer
 
 _RELU = HiddenLayer(jax.nn.relu, drops_input=False)
 
@@ -33,10 +33,3 @@ class DistilBertWithHeads(BertWithHeads):
         "sequence_classification": _RELU,
         "multiple_choice": _RELU,
     }
-
-
-class DistilBertForPreTraining(BertForPreTraining):
-    """DistilBERT with its masked LM."""
-
-    trunk: ClassVar = DistilBert
-    has_nsp_head: ClassVar = False

@@ -14,16 +14,6 @@ ENTRIES = {
 }
 
 
-def _check(config: Any) -> None:
-    require_values(
-        config,
-        FAMILY.title,
-        ("hidden_act", "gelu", "has this activation, also in its heads"),
-        ("causal", False, "has attention in both directions"),
-        group="model.",
-    )
-
-
 def whole_task(name: str, task: Any) -> Any:
     """Returns the task, of which pre-training with a generator has no LoRA."""
 
@@ -42,9 +32,11 @@ FAMILY = Family(
     title="an ELECTRA",
     model_type="electra",
     with_heads="bert_jax.families.electra.model:ElectraWithHeads",
-    for_pretraining="bert_jax.families.electra.model:ElectraForPreTraining",
     has_nsp_head=False,
-    check=_check,
+    fixed=(
+        ("hidden_act", "gelu", "has this activation, also in its heads"),
+        ("causal", False, "has attention in both directions"),
+    ),
     layout="bert_jax.families.electra.layout:LAYOUT",
     fields=FIELDS,
     registry_entries=ENTRIES,

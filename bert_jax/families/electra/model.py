@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Embeddings, Encoded, Packed
-from bert_jax.models.heads import BertForPreTraining, HiddenLayer
+from bert_jax.models.heads import HiddenLayer
 from bert_jax.models.layers import Dense, gelu
 from bert_jax.types import DropoutKey
 
@@ -72,10 +72,3 @@ class ElectraWithHeads(BertWithHeads):
         if head != "replaced_tokens":
             return super()._linear(bert, head, encoded, key, rows)
         return self.discriminator(self.config, name=head)(encoded)
-
-
-class ElectraForPreTraining(BertForPreTraining):
-    """ELECTRA with its masked LM."""
-
-    trunk: ClassVar = Electra
-    has_nsp_head: ClassVar = False

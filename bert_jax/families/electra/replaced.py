@@ -16,14 +16,11 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from bert_jax.errors import UserError
-from bert_jax.families.electra.model import (
-    Electra,
-    ElectraDiscriminator,
-    ElectraForPreTraining,
-)
+from bert_jax.families.electra.model import Electra, ElectraDiscriminator
 from bert_jax.family import FAMILIES, GENERATOR
 from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
 from bert_jax.models.encoder import Packed
+from bert_jax.models.heads import BertForPreTraining
 from bert_jax.tasks.objectives import Objective, lm_losses, lm_weights
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
@@ -98,12 +95,7 @@ class ReplacedTokens(nn.Module):
     def join(
         cls, params: Mapping[str, Any], others: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Inverts `split`.
-
-        Args:
-          params: Parameters of the model without a name.
-          others: Those of the generator by its name, if they are known.
-        """
+        """Inverts `split`. `others` has the generator's parameters, if known."""
         generator = others.get(GENERATOR, {"bert": {}})
         bert, trunk = cls.shared(params["bert"], generator["bert"])
         return {**params, "bert": bert, GENERATOR: {**generator, "bert": trunk}}
@@ -198,9 +190,10 @@ OBJECTIVE = Objective(
 )
 
 
-class Generator(ElectraForPreTraining):
+class Generator(BertForPreTraining):
     """ELECTRA's masked LM with embeddings of another model."""
 
+    has_nsp_head: bool = False
     embeddings: nn.Module | None = None
 
     def setup(self) -> None:
@@ -214,7 +207,8 @@ class ElectraReplacedTokens(ReplacedTokens):
     def setup(self) -> None:
         self.bert = Electra(self.config)
         self.replaced_tokens = ElectraDiscriminator(self.config)
-        self.generator = Generator(generator_config(self.config), self.bert.embeddings)
+        sizes, embeddings = generator_config(self.config), self.bert.embeddings
+        self.generator = Generator(sizes, embeddings=embeddings)
 
     @staticmethod
     def complete(

@@ -28,12 +28,6 @@ def load(folder: str | Path) -> "Frozen":
     return loading.load(folder)
 
 
-def _task(name: str, task: Any) -> Any:
-    from bert_jax.families.elmo import tasks
-
-    return tasks.of(name, task)
-
-
 def _describe_input(config: Any) -> str:
     cased = "uncased" if config.tokenizer.lowercase else "cased"
     return f"read by their characters, cut at {config.task.words}, {cased}"
@@ -49,7 +43,7 @@ FAMILY = Family(
         "optimizer.name": {"adagrad": "bert_jax.families.elmo.optimizer:adagrad"}
     },
     vocabulary=None,  # words are read by their characters
-    task=_task,
+    task="bert_jax.families.elmo.tasks:of",
     pretraining="bert_jax.families.elmo.pretraining:Elmo",
     trunk_name="elmo",
     extractor="bert_jax.families.elmo.extractor:ElmoExtractor",

@@ -19,12 +19,6 @@ def _check(config: Any) -> None:
         )
 
 
-def _task(name: str, task: Any) -> Any:
-    from bert_jax.families.gpt import finetuning
-
-    return finetuning.of(name, task)
-
-
 FAMILY = Family(
     name="gpt",
     title="a GPT",
@@ -48,5 +42,5 @@ FAMILY = Family(
     },
     vocabulary="bert_jax.families.gpt.vocabulary:BYTE_PAIRS",
     assemble="bert_jax.families.gpt.pretraining:fill",
-    task=_task,
+    task="bert_jax.families.gpt.finetuning:of",
 )

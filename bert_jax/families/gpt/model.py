@@ -5,7 +5,7 @@ after each residual. Before them only the token's and the position's vector are 
 without LayerNorm. After them there is no pooler.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -26,10 +26,8 @@ from bert_jax.models.layers import (
 from bert_jax.types import DropoutKey
 
 
-def initializer(
-    config: BertConfig, names: tuple[str, ...]
-) -> nn.initializers.Initializer:
-    """Returns a normal distribution that is not cut."""
+def initializer(config: BertConfig, names: Any) -> nn.initializers.Initializer:
+    """Returns a normal distribution that is not cut, whatever the array."""
     del names
     return shared_initializer(nn.initializers.normal, config.initializer_range)
 
@@ -142,7 +140,8 @@ class GptForPreTraining(nn.Module):
     """GPT with its language model, called as `BertForPreTraining` is."""
 
     config: BertConfig
-    trunk: ClassVar = Gpt
+    trunk: Any = Gpt
+    has_nsp_head: bool = False
 
     def setup(self) -> None:
         self.bert = self.trunk(self.config)

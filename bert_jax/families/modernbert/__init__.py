@@ -7,24 +7,13 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.families.modernbert.fields import FIELDS
-from bert_jax.family import Family, require_values
+from bert_jax.family import Family
 
 _MODEL = "bert_jax.families.modernbert.model"
 _OPTIMIZER = "bert_jax.families.modernbert.optimizer"
 
 
 def _check(config: Any) -> None:
-    require_values(
-        config,
-        FAMILY.title,
-        ("layer", FAMILY.name, "has layers of its own"),
-        ("positions", FAMILY.name, "has rotary positions"),
-        ("position_initializer", "normal", "has no embeddings of positions"),
-        ("type_vocab_size", 1, "has no segments"),
-        ("causal", False, "has attention in both directions"),
-        ("scan_layers", False, "has layers that differ"),
-        group="model.",
-    )
     if config.head_dim % 2:
         raise UserError(
             f"config.model.hidden_size / num_attention_heads={config.head_dim}: "
@@ -51,6 +40,14 @@ FAMILY = Family(
         "layer": "modernbert",
         "positions": "modernbert",
     },
+    fixed=(
+        ("layer", "modernbert", "has layers of its own"),
+        ("positions", "modernbert", "has rotary positions"),
+        ("position_initializer", "normal", "has no embeddings of positions"),
+        ("type_vocab_size", 1, "has no segments"),
+        ("causal", False, "has attention in both directions"),
+        ("scan_layers", False, "has layers that differ"),
+    ),
     check=_check,
     layout="bert_jax.families.modernbert.layout:LAYOUT",
     fields=FIELDS,

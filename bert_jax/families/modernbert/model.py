@@ -231,9 +231,9 @@ class ModernBertWithHeads(BertWithHeads):
 class ModernBertForPreTraining(BertForPreTraining):
     """ModernBERT with its masked LM."""
 
-    trunk: ClassVar = ModernBert
-    lm_head: ClassVar = Decoder
-    has_nsp_head: ClassVar = False
+    trunk: Any = ModernBert
+    lm_head: Any = Decoder
+    has_nsp_head: bool = False
 
     def token_logits(
         self, hidden: Float[Array, "..."], training: bool = False

@@ -11,7 +11,6 @@ from bert_jax.models.config import KERNELS
 
 
 def _check(config: Any) -> None:
-    roberta.check(config)
     if config.attention in KERNELS:
         raise UserError(
             f"config.model.attention={config.attention}: computes no biases of "
@@ -24,7 +23,6 @@ FAMILY = roberta.FAMILY.replace(
     title="an MPNet",
     model_type="mpnet",
     with_heads="bert_jax.families.mpnet.model:MPNetWithHeads",
-    for_pretraining="bert_jax.families.mpnet.model:MPNetForPreTraining",
     check=_check,
     layout="bert_jax.families.mpnet.layout:LAYOUT",
     vocabulary="bert_jax.tokenization.tokenizer_json:OTHER_WORDPIECE",

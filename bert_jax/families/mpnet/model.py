@@ -14,7 +14,6 @@ from bert_jax.families.roberta.model import Roberta, RobertaEmbeddings, RobertaW
 from bert_jax.models.attention import AttentionMask
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
-from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.layers import kernel_initializer
 
 BUCKETS = 32  # half of them for keys after the query
@@ -78,10 +77,3 @@ class MPNetWithHeads(RobertaWithHeads):
     """MPNet with any set of heads."""
 
     trunk: ClassVar = MPNet
-
-
-class MPNetForPreTraining(BertForPreTraining):
-    """MPNet with its masked LM."""
-
-    trunk: ClassVar = MPNet
-    has_nsp_head: ClassVar = False

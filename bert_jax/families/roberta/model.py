@@ -11,7 +11,7 @@ from bert_jax.families.roberta import PAD
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert
-from bert_jax.models.heads import BertForPreTraining, HiddenLayer
+from bert_jax.models.heads import HiddenLayer
 from bert_jax.models.layers import Embedding, dropout, layer_norm
 
 FIRST = PAD + 1  # the position of a text's first token
@@ -83,10 +83,3 @@ class RobertaWithHeads(BertWithHeads):
 
     trunk: ClassVar = Roberta
     hidden_layers: ClassVar = {"sequence_classification": HiddenLayer(jnp.tanh, True)}
-
-
-class RobertaForPreTraining(BertForPreTraining):
-    """RoBERTa with its masked LM."""
-
-    trunk: ClassVar = Roberta
-    has_nsp_head: ClassVar = False
