@@ -101,7 +101,7 @@ class Extractor(Predictor):
           UserError: a layer of `config.predict.layers` does not exist.
         """
         self.choose(config, model.num_hidden_layers, model.hidden_size)
-        self._model = family.FAMILIES[model.architecture].trunk(model)
+        self._model = family.FAMILIES[model.architecture].with_heads.trunk(model)
         self.max_seq_length, self._causal = model.max_position_embeddings, model.causal
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         # "[SEP]" inside a text is text, as in Google's tokenizer.

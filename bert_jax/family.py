@@ -1,150 +1,117 @@
-"""Model families: the parts of BERT, and the differences of another family.
+"""Model families: the values of BERT, and those of another family.
 
-Code that depends on the kind of model calls its family. `FAMILIES` has the names of
+Code that depends on the kind of model reads its family. `FAMILIES` has the names of
 `config.model.architecture`. A custom config file may add one:
 
-    class Mine(Family):
-        name, title = "mine", "a Mine"
-        trunk = LazyImport("mine.model:Trunk")
-
-    FAMILIES["mine"] = Mine()
+    FAMILIES["mine"] = Family("mine", "a Mine", with_heads="mine.model:MineWithHeads")
 
 Each folder of bert_jax/families/ has one, as FAMILY. None of it is imported before a
 config, a vocabulary or a folder of weights needs it.
 """
 
+import dataclasses
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_jax import registry
+from bert_jax.config import fields
+from bert_jax.config.field import require_value
 from bert_jax.errors import UserError
-from bert_jax.registry import FAMILIES
+from bert_jax.models.config import SUPPORTED_HEAD_DIMS, BertConfig
+from bert_jax.registry import ATTENTIONS, FAMILIES, LAYERS, POSITIONS
+
+# Name of a model that a run may train next to its own (`Family.replaced_tokens`).
+GENERATOR = "generator"
 
 
-class LazyImport:
-    """A part of a family: MODULE:NAME, imported on first use."""
-
-    def __init__(self, path: str):
-        self._path = path
-
-    def __get__(self, family: Any, kind: Any = None) -> Any:
-        return registry.import_object(self._path)
-
-
+@dataclasses.dataclass(frozen=True, eq=False)
 class Family:
-    """BERT. A subclass overrides the differences."""
+    """The values of a family. The defaults are BERT's.
 
-    name = "bert"  # value of `config.model.architecture`
-    title = "a BERT"  # in messages
+    A value MODULE:NAME represents the object that it names, imported on first use.
+    """
 
-    # The model: MODULE(config, name=...), MODULE(config), MODULE(config, heads, ...).
-    trunk = LazyImport("bert_jax.models.encoder:Bert")
-    for_pretraining = LazyImport("bert_jax.models.heads:BertForPreTraining")
-    with_heads = LazyImport("bert_jax.models.architectures:BertWithHeads")
-    trunk_name = "bert"  # name of the trunk's parameters
-    # Initializer of kernels and embeddings, a function of the standard deviation.
-    initializer = LazyImport("flax.linen.initializers:truncated_normal")
-    biases = True  # in linear layers and LayerNorms (heads' outputs always have them)
-    bare_heads: tuple[str, ...] = ()  # heads without their own parameters
-    others: tuple[str, ...] = ()  # models that a run may train next to its own
-    has_nsp_head = True  # in pre-training
-    attends = True  # its layers have attention, which a student can learn
-    has_segments = True  # embeddings tell the two texts of a pair
-    has_positions = True  # has embeddings of positions, unless a config replaces them
+    name: str = "bert"  # value of `config.model.architecture`
+    title: str = "a BERT"  # in messages
+    model_type: str = "bert"  # in config.json, empty if `transformers` has none
+
+    # The models: MODULE(config, heads, ...) and MODULE(config, trunk, has_nsp_head).
+    with_heads: Any = "bert_jax.models.architectures:BertWithHeads"
+    for_pretraining: Any = "bert_jax.models.heads:BertForPreTraining"
+    has_nsp_head: bool = True  # in pre-training
+    has_segments: bool = True  # embeddings tell the two texts of a pair
+    # Values of its `BertConfig`s. Those that are fields of configs are their defaults.
+    model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Fields of `config.model` with one value: name, value and reason. `check` raises
+    # UserError if a `BertConfig` is not valid for another reason.
+    fixed: tuple[tuple[str, Any, str], ...] = ()
+    check: Callable[[BertConfig], None] = lambda config: None
+    # The `convert.layout.Layout` of Hugging Face's files.
+    layout: Any = "bert_jax.convert.layout:BERT"
 
     # The `config.field.Field`s that only its configs have, or that differ in them.
-    fields: Mapping[str, Any] = {}
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # Entries of registries: each field's names and the MODULE:NAME that they mean.
-    registry_entries: Mapping[str, Mapping[str, str]] = {}
+    registry_entries: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    # Its texts and tasks. If `vocabulary` is None, `describe_input` tells the cuts.
-    vocabulary = LazyImport("bert_jax.tokenization.wordpiece:WORDPIECE")  # or None
+    # The kind of its vocabularies. None means that `describe_input` tells the cuts.
+    vocabulary: Any = "bert_jax.tokenization.wordpiece:WORDPIECE"
     # Writes texts into rows.
-    assemble = LazyImport("bert_jax.data.loader:assemble_rows")
-    shares_rows = True  # a training row of fine-tuning may hold several texts
-    pretraining: Any = None  # its own task, with the family's name
-    # The extractor of `--mode=extract`, called like BERT's.
-    extractor = LazyImport("bert_jax.extract:Extractor")
+    assemble: Any = "bert_jax.data.loader:assemble_rows"
+    # (`config.task.name`, its entry of TASKS) -> this family's: a class, or a function
+    # of (config, tokenizer). Raises UserError if it does not have the task.
+    task: Any = lambda name, task: task
+    # The model of itself and a generator (`families.electra.replaced`).
+    replaced_tokens: Any = None
 
+    # An ELMo's.
+    pretraining: Any = None  # its own task, with the family's name
+    trunk_name: str = "bert"  # name of the trunk's parameters
+    extractor: Any = "bert_jax.extract:Extractor"  # of `--mode=extract`
     # The `convert.weights.Source` of its runs, and a file that only its released
     # weights have, if not Hugging Face's.
-    source: Any = LazyImport("bert_jax.convert.weights:Run")
-    weights_file = ""
-    layout = LazyImport("bert_jax.convert.layout:BERT")  # of Hugging Face's files
-    model_type = "bert"  # in config.json, empty if `transformers` has none
+    source: Any = "bert_jax.convert.weights:Run"
+    weights_file: str = ""
+    # (config) -> how a run cuts texts without a vocabulary, in a line of its log.
+    describe_input: Callable[[Any], str] = lambda config: ""
 
-    def check(self, config: Any) -> None:
-        """Raises UserError if a `BertConfig` is not valid for this family."""
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        is_path = isinstance(value, str) and ":" in value
+        return registry.import_object(value) if is_path else value
 
-    def init_stddev(self, config: Any, names: tuple[str, ...]) -> float:
-        """Returns the standard deviation of a `BertConfig`'s kernel or embeddings.
-        `names` are the logical axes."""
-        return float(config.initializer_range)
+    def replace(self, **values: Any) -> "Family":
+        """Returns a family with other values. It imports none of them, which
+        `dataclasses.replace` would."""
+        return Family(**{**vars(self), **values})
 
-    def describe_input(self, config: Any) -> str:
-        """Describes how a run cuts texts without a vocabulary, in a line of its log."""
-        raise NotImplementedError
+    def pretraining_model(self, config: BertConfig) -> Any:
+        """Returns the model with its pre-training heads."""
+        trunk, has_head = self.with_heads.trunk, self.has_nsp_head
+        return self.for_pretraining(config, trunk=trunk, has_nsp_head=has_head)
 
-    def layer_flops(self, config: Any, length: int, index: int) -> int:
-        """Returns the FLOPs of a layer on one row, forward."""
-        hidden, inner = config.hidden_size, config.intermediate_size
-        projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
-        return projections + 2 * 2 * length * length * hidden
-
-    def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
-        """Returns the FLOPs of the pre-training heads on one row, forward."""
-        hidden, width = config.hidden_size, config.embedding_size
-        masked_lm = 2 * predictions * width * (hidden + config.vocab_size)
-        pairs = pairs if self.has_nsp_head else 0
-        return masked_lm + 2 * pairs * (hidden * hidden + 2 * hidden)
-
-    def task(self, name: str, task: Any) -> Any:
-        """Returns this family's implementation of a task.
-
-        Args:
-          name: Value of `config.task.name`.
-          task: Entry of `tasks.TASKS` with that name.
-
-        Returns:
-          A class, or a function of (config, tokenizer).
-
-        Raises:
-          UserError: It does not have this task.
-        """
-        return task
-
-    def export_error(self, task: Any) -> str:
-        """Returns why a run with this `config.task` cannot be exported, or ""."""
-        return "" if self.model_type else "Hugging Face has no such model"
+    def require(self, config: BertConfig) -> None:
+        """Raises UserError if a config is not valid for this family."""
+        require_values(config, self.title, *self.fixed, group="model.")
+        self.check(config)
 
     def models(self, config: Any, params: Any) -> dict[str, tuple[Any, Any]]:
-        """Returns the models that a run has trained, by name.
-
-        Args:
-          config: The `BertConfig` of the run.
-          params: The run's parameters, layers not stacked.
-
-        Returns:
-          Each model's `BertConfig` and parameters. The run's own has an empty name.
-          Others are exported to folders of their names (`others`).
-        """
-        return {"": (config, params)}
-
-    def joined(self, params: Any, others: Mapping[str, Any]) -> Any:
-        """Inverts `models`, for a run that trains others too.
-
-        Args:
-          params: Parameters of the model without a name.
-          others: Those of the others, as far as they are known.
-        """
-        return params
+        """Returns the models that a run has trained, by name: their `BertConfig`s and
+        parameters, layers not stacked. The run's own has an empty name. A `GENERATOR`
+        is exported to a folder of this name."""
+        if GENERATOR not in params:
+            return {"": (config, params)}
+        return dict(self.replaced_tokens.split(config, params))
 
     def fill_defaults(self, config: Any) -> None:
         """Sets the fields of a config made from weights alone, which name no task."""
+        if self.vocabulary is None:  # no text is embedded
+            return
         config.corpus.nsp = self.has_nsp_head
         if not self.has_segments:
             config.model.type_vocab_size = 1
+        config.model.update({k: v for k, v in self.model.items() if k in config.model})
 
 
 def require_values(
@@ -174,6 +141,74 @@ def require_values(
                 f"config.{group}{field}={value}: {title} {why}; set "
                 f"--config.{group}{field}={only}{hint}"
             )
+
+
+def bert_config(model: Any, vocab_size: int) -> BertConfig:
+    """Checks `config.model`, and finds the objects that it names.
+
+    Args:
+      model: `config.model`. A `vocab_size` of 0 means the tokenizer's.
+      vocab_size: Number of tokens in the tokenizer's vocabulary.
+
+    Raises:
+      UserError: A value is invalid.
+    """
+    family = FAMILIES.lookup(model.get("architecture", "bert"))
+    names = [field.name for field in dataclasses.fields(BertConfig)]
+    values = {**family.model, **{name: model[name] for name in names if name in model}}
+    values["vocab_size"] = values["vocab_size"] or vocab_size
+    own = fields.of_model(family).items()
+    others = {name: model.get(name, default) for name, default in own}
+    known = fields.FIELDS | dict(family.fields)
+    for name, value in (values | others).items():
+        if f"model.{name}" in known:
+            require_value(known, f"model.{name}", value)
+    if isinstance(path := values.get("initializer"), str):
+        values["initializer"] = registry.import_object(path)
+    layer = LAYERS.lookup(values.get("layer", "post_norm"))
+    if values.get("epilogue") == "fused":  # `_check_sizes` allows no other layer
+        layer = registry.import_object("bert_jax.models.fused:FusedEncoderLayer")
+    config = BertConfig(
+        **values,
+        family_fields=tuple(others.items()),
+        own_fields=tuple((n, x) for n, x in model.items() if f"model.{n}" not in known),
+        layer_class=layer,
+        position_encoding=POSITIONS.lookup(values.get("positions", "learnt")),
+        attend=_attention(values["attention"]),
+    )
+    _check_sizes(config)
+    family.require(config)
+    return config
+
+
+def _attention(name: str) -> Callable[..., Any]:
+    """Looks up an attention. Weights can be read without the file that adds theirs, so
+    a name that is not here is an error only where it is computed."""
+    if ATTENTIONS.error_message(name) is None:
+        return ATTENTIONS.lookup(name)
+    return lambda *arguments: ATTENTIONS.lookup(name)(*arguments)
+
+
+def _check_sizes(config: BertConfig) -> None:
+    if not config.vocab_size:
+        raise UserError("config.model.vocab_size=0: must be at least 1")
+    if config.hidden_size % config.num_attention_heads:
+        raise UserError(
+            f"config.model.num_attention_heads={config.num_attention_heads} does not "
+            f"divide config.model.hidden_size={config.hidden_size}"
+        )
+    heads = SUPPORTED_HEAD_DIMS.get(config.attention, (config.head_dim,))
+    if config.head_dim not in heads:
+        raise UserError(
+            f"config.model.attention={config.attention}: heads (config.model."
+            f"hidden_size / num_attention_heads) of {config.head_dim}, but it "
+            f"computes those of {', '.join(map(str, heads))} only; choose einsum"
+        )
+    if config.epilogue == "fused" and config.layer != "post_norm":
+        raise UserError(
+            "config.model.epilogue=fused: not for layers of the kind "
+            f"{config.layer}; choose xla"
+        )
 
 
 def family_of(config: Any) -> Family:

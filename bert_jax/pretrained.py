@@ -31,7 +31,7 @@ from bert_jax.data.rows import (
 from bert_jax.errors import UserError
 from bert_jax.extract import Extractor
 from bert_jax.family import FAMILIES
-from bert_jax.models.encoder import attention_probabilities
+from bert_jax.models.stacking import attention_probabilities
 from bert_jax.runtime import hub, storage
 from bert_jax.tasks import row_files
 from bert_jax.tasks.embeddings.task import Embeddings, unit_vectors

@@ -7,22 +7,27 @@ The embeddings keep BERT's LayerNorm.
 """
 
 import flax.linen as nn
-import jax
 from jaxtyping import Array, Float, Int, Key
 from ml_collections import ConfigDict
 
-from bert_jax.models.attention import AttentionMask, SelfAttention
-from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import LAYERS, constrain_rows
-from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, dropout, layer_norm
+from bert_jax.models.attention import AttentionMask, self_attention
+from bert_jax.models.encoder import Layer
+from bert_jax.models.layers import (
+    ACTIVATION_FUNCTIONS,
+    Dense,
+    constrain_rows,
+    dropout,
+    layer_keys,
+    layer_norm,
+)
+from bert_jax.registry import LAYERS
 
 extends = "tiny"
 
 
-class PreNorm(nn.Module):
+class PreNorm(Layer):
     """An encoder layer with the parameters of `EncoderLayer`."""
 
-    config: BertConfig
     final_norm = staticmethod(layer_norm)  # applied to the last layer's output
 
     @nn.compact
@@ -36,12 +41,10 @@ class PreNorm(nn.Module):
         Float[Array, "batch length hidden"], Float[Array, "batch length hidden"]
     ]:
         config, rate = self.config, self.config.hidden_dropout_prob
-        keys = (None,) * 3
-        if key is not None:
-            keys = tuple(jax.random.split(jax.random.fold_in(key, index), 3))
+        keys = layer_keys(key, index, 3)
 
         normed = layer_norm(config, name="attention_layer_norm")(hidden)
-        attended = SelfAttention(config, name="attention")(normed, mask, keys[0])
+        attended = self_attention(config, name="attention")(normed, mask, keys[0])
         hidden = hidden + dropout(attended, rate, keys[1])
 
         normed = layer_norm(config, name="layer_norm")(hidden)

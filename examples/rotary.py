@@ -13,7 +13,8 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.models.positions import POSITIONS, Positions
+from bert_jax.models.positions import Positions
+from bert_jax.registry import POSITIONS
 
 extends = "tiny"
 NAME = "rotary"  # as other config files name it

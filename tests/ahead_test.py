@@ -23,7 +23,8 @@ from ahead import (
 )
 
 from bert_jax.errors import UserError
-from bert_jax.models.config import BertConfig, pretraining_flops
+from bert_jax.family import bert_config
+from bert_jax.models.config import pretraining_flops
 from bert_jax.training.sharding import bytes_per_device
 from experiments.capacity import compiled, devices, hlo
 from experiments.capacity.devices import DEVICES
@@ -135,7 +136,7 @@ def test_model_of_the_time_on_a_gpu():
     times = found["model"]["ms"]
     # No less than at the data sheet's peak. Training is three times as much.
     model = programs.load(case["config"], fields).model
-    least = pretraining_flops(BertConfig.create(model, 1024), 32, 5) * 64 / 3
+    least = pretraining_flops(bert_config(model, 1024), 32, 5) * 64 / 3
     assert times["matrix products"] > 1e3 * least / DEVICES[GPU].bfloat16
 
 

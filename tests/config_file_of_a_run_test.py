@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from runs import here, run
 
-from bert_jax import tasks
+from bert_jax import registry, tasks
 from bert_jax.config import command_line, configuration
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.models import attention
 from bert_jax.runtime import storage
 from bert_jax.tasks.objectives import OBJECTIVES
 from bert_jax.training import optimizer, setup
@@ -18,7 +17,7 @@ from bert_jax.workdir import folder
 OWN = {
     "task.name": "from bert_jax.tasks import TASKS as names\n"
     "from bert_jax.tasks.pretraining import Pretraining as own\n",
-    "model.attention": "from bert_jax.models.attention import ATTENTIONS as names\n"
+    "model.attention": "from bert_jax.registry import ATTENTIONS as names\n"
     "from bert_jax.models.attention import einsum_attention as own\n",
     "model.architecture": "from bert_jax.family import FAMILIES as names\n"
     "from bert_jax.family import Family\nown = Family()\n",
@@ -86,7 +85,7 @@ def test_config_file_definitions_must_be_there_but_for_the_weights(write, field)
     recorded["defined_in"] = {"task": {"name": "focal.py"}}  # by an earlier version
     assert configuration.complete_config(recorded, "run")
     for names in (
-        attention.ATTENTIONS,
+        registry.ATTENTIONS,
         optimizer.OPTIMIZERS,
         optimizer.SCHEDULES,
         OBJECTIVES,

@@ -93,7 +93,7 @@ def registries_as_before():
     """Removes a test's registry entries, from its config file, before the next test."""
     from bert_jax import family, registry
     from bert_jax.data import masking
-    from bert_jax.models import architectures, attention, encoder, positions
+    from bert_jax.models import architectures
     from bert_jax.tasks import TASKS, objectives
     from bert_jax.training import optimizer
 
@@ -102,9 +102,9 @@ def registries_as_before():
         objectives.OBJECTIVES,
         family.FAMILIES,
         masking.MASKINGS,
-        attention.ATTENTIONS,
-        encoder.LAYERS,
-        positions.POSITIONS,
+        registry.ATTENTIONS,
+        registry.LAYERS,
+        registry.POSITIONS,
         architectures.HEADS,
         optimizer.OPTIMIZERS,
         optimizer.SCHEDULES,

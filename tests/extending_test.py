@@ -82,7 +82,7 @@ def test_attention(file):
     values = jax.random.normal(jax.random.key(0), (3, 1, length, 2, 8))
     near, every = (
         jax.jit(lambda *qkv, mix=mix: mix(*qkv, seen, 0.0, None)[1])(*values)
-        for mix in (attention.ATTENTIONS["window"], attention.einsum_attention)
+        for mix in (registry.ATTENTIONS["window"], attention.einsum_attention)
     )
     distance = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
     assert (near[0, 0][distance > 16] == 0).all()

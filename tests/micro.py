@@ -6,6 +6,7 @@ from typing import Any
 import jax
 from flax.traverse_util import unflatten_dict
 
+from bert_jax import family
 from bert_jax.config import configuration
 from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import BertForPreTraining, init_model
@@ -17,9 +18,8 @@ from bert_jax.training.inference import Answerer
 
 def bert_config(**fields) -> BertConfig:
     """Returns BERT-Base's config, except for these fields."""
-    return BertConfig.create(
-        {**configuration.with_defaults().model, **fields}, vocab_size=0
-    )
+    defaults = configuration.with_defaults().model
+    return family.bert_config({**defaults, **fields}, vocab_size=0)
 
 
 def small_config(**fields) -> BertConfig:

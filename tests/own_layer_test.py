@@ -13,8 +13,9 @@ from tests import micro_config
 LAYER = '''
 import flax.linen as nn
 
-from bert_jax.models.encoder import LAYERS, EncoderLayer
+from bert_jax.models.encoder import EncoderLayer
 from bert_jax.models.layers import Dense
+from bert_jax.registry import LAYERS
 
 
 class Bottleneck(EncoderLayer):
@@ -25,7 +26,8 @@ class Bottleneck(EncoderLayer):
     @nn.compact
     def __call__(self, hidden, index, mask, key, positions=None):
         hidden, _ = super().__call__(hidden, index, mask, key, positions)
-        inner = Dense(self.config, (4,), ("embed", "mlp"), name="down")(hidden)
+        width = (self.config.field("width"),)
+        inner = Dense(self.config, width, ("embed", "mlp"), name="down")(hidden)
         up = Dense(self.config, (self.config.hidden_size,), ("mlp", "embed"), name="up")
         hidden = hidden + up(nn.relu(inner))
         return hidden, hidden
@@ -40,7 +42,9 @@ def config(plain, tmp_path):
     write_pairs(tmp_path, "fox", "cat")
     path = micro_config.finetuning(
         *(tmp_path / "own.py", plain, "finetune/text:recipe=tiny"),
-        """config.model.layer = "bottleneck"
+        """from bert_jax.config.field import Field
+        config.model.layer = "bottleneck"
+        config.model.width = Field(4, "[1, 64]")
         config.train.num_steps = 4""",
     )
     path.write_text(path.read_text() + LAYER)

@@ -15,14 +15,8 @@ def test_registry_finds_a_family_s_parts_by_name():
         == "bert_jax.families.gpt.optimizer"
     )
 
-    class Mine(Family):
-        name = "mine"
-
-        @property
-        def registry_entries(self):
-            return {"optimizer.schedule": {"flat": "optax:constant_schedule"}}
-
-    registry.FAMILIES["mine"] = Mine()
+    entries = {"optimizer.schedule": {"flat": "optax:constant_schedule"}}
+    registry.FAMILIES["mine"] = Family("mine", registry_entries=entries)
     assert registry.SCHEDULES.lookup("flat") is optax.constant_schedule
     said = r"^config\.optimizer\.schedule='round': choose one of polynomial, .*, flat; "
     with pytest.raises(UserError, match=said):

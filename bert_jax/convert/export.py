@@ -20,7 +20,7 @@ from bert_jax.convert.layout import Weights
 from bert_jax.convert.tensors import WEIGHTS
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
-from bert_jax.models.config import BertConfig
+from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.runtime import hub, storage
 
 log = logging.getLogger(__name__)
@@ -99,9 +99,11 @@ def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None
     table, task = family.layout, (provenance.get("config") or {}).get("task")
     if weights.left_over:
         log.warning("exported without %s", ", ".join(weights.left_over))
-    if own := weights.config.of_your_own():
+    if own := _custom_parts(weights.config):
         why = f"Hugging Face's BERT has no {' and '.join(own)} of your own"
-    elif task and (found := family.export_error(task)):
+    elif task and not family.model_type:
+        why = "Hugging Face has no such model"
+    elif task and (found := table.export_error(task)):
         why = found
     elif "bilstm" in weights.params:
         why = "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM"
@@ -115,6 +117,18 @@ def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None
     else:
         return
     raise UserError(f"{why}, so it cannot be exported; ask it with --mode=predict")
+
+
+def _custom_parts(config: BertConfig) -> list[str]:
+    """Returns the components from a config file that a model computes with."""
+    ours = ("einsum", *KERNELS, "post_norm", "learnt")
+    brought = FAMILIES[config.architecture].registry_entries
+    return [
+        f"{field} {name}"
+        for field in ("attention", "layer", "positions")
+        if (name := getattr(config, field)) not in ours
+        and name not in brought.get(f"model.{field}", ())
+    ]
 
 
 def divide_logits(weights: Weights, temperature: float) -> Weights:

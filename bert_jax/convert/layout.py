@@ -15,7 +15,7 @@ from bert_jax.convert.parameters import Array, Parameter, parameter_shapes
 from bert_jax.convert.sentence_transformers import TextVectors
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
+from bert_jax.family import FAMILIES, bert_config
 from bert_jax.models.config import BertConfig
 from bert_jax.types import ParamPath
 
@@ -59,7 +59,7 @@ class Weights:
     def heads(self) -> tuple[str, ...]:
         """The heads in the parameters."""
         heads = tuple(k for k in self.params if k not in ("bert", "bilstm", "dense"))
-        return (*FAMILIES[self.config.architecture].bare_heads, *heads)
+        return (*FAMILIES[self.config.architecture].layout.bare_heads, *heads)
 
     @property
     def kind(self) -> str | None:
@@ -141,6 +141,7 @@ class Layout:
         "BertForMultipleChoice": ("pooler", "multiple_choice"),
     }
     ours: Mapping[str, tuple[str, ...]] = {}  # not in `transformers`
+    bare_heads: tuple[str, ...] = ()  # heads without their own parameters
     # Architectures that compute the same in `transformers` if attention is causal. The
     # pooler reads [CLS] there, which attends only to itself, and the last [SEP] here.
     causal: Collection[str] = (
@@ -261,6 +262,10 @@ class Layout:
     def adapt(self, tensors: Tensors, config: BertConfig) -> None:
         """Changes the tensors of a file before they are read."""
 
+    def export_error(self, task: Mapping[str, Any]) -> str:
+        """Returns why a run with this `config.task` cannot be exported, or ""."""
+        return ""
+
     def config(self, fields: Mapping[str, Any], path: Path) -> BertConfig:
         """Returns the model's sizes. Raises UserError if they are not supported.
 
@@ -291,8 +296,7 @@ class Layout:
         values |= {"hidden_act": known[act], "architecture": self.family}
         try:
             values |= self.model_fields(values, fields, path)
-            config = BertConfig.create(values, values["vocab_size"])
-            family.check(config)
+            config = bert_config(values, values["vocab_size"])
         except UserError as error:
             text = str(error).removeprefix(f"{path}: ")
             raise UserError(f"{path}: {text}") from error
@@ -300,7 +304,7 @@ class Layout:
 
     def name_of(self, heads: Collection[str], causal: bool) -> str:
         """Returns the architecture with these heads. Raises UserError if none has."""
-        without = {"pooler", *FAMILIES[self.family].bare_heads}
+        without = {"pooler", *self.bare_heads}
         found = [
             name
             for name, parts in (*self.architectures.items(), *self.ours.items())
@@ -429,7 +433,7 @@ class Layout:
                 for name, value in self.fixed_of_parts.get(part, {}).items():
                     if (saved := fields.get(name, value)) != value:
                         fault = f"{name}={saved!r:.80}"
-            if fault and part in FAMILIES[self.family].bare_heads:
+            if fault and part in self.bare_heads:
                 raise UserError(
                     f"{tensors.where}: {fault}; such a model cannot be read"
                 )

@@ -16,9 +16,9 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
+from bert_jax.family import FAMILIES, GENERATOR
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import LAYERS, stack_layers
+from bert_jax.models.stacking import stack_layers
 from bert_jax.runtime.storage import Path
 
 # Fields that no parameter's shape determines.
@@ -86,9 +86,9 @@ def merge_weights(
         `starts_from` the weights'.
     """
     params, family = weights.params, FAMILIES[config.architecture]
-    if initial.keys() & {*family.others}:
+    if GENERATOR in initial:
         others = {name: other.params for name, other in weights.others.items()}
-        params = family.joined(params, others)
+        params = family.replaced_tokens.join(params, others)
     if "layers" in initial["bert"]["encoder"]:
         params = stack_layers(params, weights.config.num_hidden_layers)
     model, saved = (vars(x) | dict(x.family_fields) for x in (config, weights.config))
@@ -96,7 +96,7 @@ def merge_weights(
     free = {
         n.removeprefix("model.") for n, f in own if f.fixed_by == "weights_by_default"
     }
-    if weights.config.layer in getattr(LAYERS.lookup(config.layer), "starts_from", ()):
+    if weights.config.layer in config.layer_class.starts_from:
         free.add("layer")
     for field in (*_DECISIVE, *(name for name, _ in config.family_fields)):
         if field not in free and model[field] != saved[field]:

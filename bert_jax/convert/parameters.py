@@ -110,16 +110,3 @@ def parameter_shapes(
             for path, shape in second.items()
         }
     return shapes
-
-
-def unstacked(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts a scanned encoder's parameters to an unrolled one's."""
-    stacked = params.get("bert", {}).get("encoder", {}).get("layers")
-    if stacked is None:
-        return dict(params)
-    rest = {k: v for k, v in params["bert"]["encoder"].items() if k != "layers"}
-    encoder = rest | {
-        f"layer_{index}": jax.tree.map(lambda leaf, i=index: leaf[i], stacked)
-        for index in range(len(jax.tree.leaves(stacked)[0]))
-    }
-    return {**params, "bert": {**params["bert"], "encoder": encoder}}

@@ -27,7 +27,6 @@ from bert_jax.convert import (
     google,
     layout,
     merge,
-    parameters,
     peft,
     sentence_transformers,
     tensors,
@@ -36,9 +35,10 @@ from bert_jax.convert.layout import Layout, Weights
 from bert_jax.convert.sentence_transformers import TextVectors
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES, Family, family_by_name
+from bert_jax.family import FAMILIES, GENERATOR, Family, bert_config, family_by_name
 from bert_jax.models import lora
 from bert_jax.models.config import KERNELS, BertConfig
+from bert_jax.models.stacking import unstacked
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
@@ -266,7 +266,8 @@ class HuggingFace(Source):
 
     def read(self, name: str = "") -> Weights:
         saved, fields, labels = self._saved, self._fields, self.labels()
-        folders = {each: self.folder / each for each in self.family.others}
+        others = (GENERATOR,) if self.family.replaced_tokens else ()
+        folders = {each: self.folder / each for each in others}
         return dataclasses.replace(
             self._layout.read(saved, fields, self._path, labels),
             others={
@@ -377,25 +378,19 @@ class Run(Source):
         config, params, step = read_checkpoint(self.folder, name, self.step)
         learned: dict[str, Any] = {}
         if config.model.lora_rank:
-            adapters = parameters.unstacked(params[lora.NAME])
-            learned = {**parameters.unstacked(params), lora.NAME: adapters}
+            adapters = unstacked(params[lora.NAME])
+            learned = {**unstacked(params), lora.NAME: adapters}
             params = with_base(self.folder, config, learned)
         vocabulary = tokenization.load(self.folder / "tokenizer.json")
-        model = BertConfig.create(config.model, vocabulary.get_vocab_size())
+        config.model.update(epilogue="xla", scan_layers=False, remat="none")
+        if config.model.attention in KERNELS:  # they compute the same as einsum
+            config.model.attention = "einsum"
+        model = bert_config(config.model, vocabulary.get_vocab_size())
         if model.causal:  # no next sentence head was trained
             params.pop("next_sentence", None)
-        params = parameters.unstacked(jax.device_get(params))
+        params = unstacked(jax.device_get(params))
         models = self.family.models(model, params)
-        # Our kernels compute the same as each other. A custom attention does not.
-        ours = model.attention in ("einsum", *KERNELS)
-        attention = "einsum" if ours else model.attention
-        plain: Any = {"epilogue": "xla", "scan_layers": False, "remat": "none"}
-        weights = {
-            each: self._weights(
-                dataclasses.replace(sizes, attention=attention, **plain), params
-            )
-            for each, (sizes, params) in models.items()
-        }
+        weights = {name: self._weights(*model) for name, model in models.items()}
         own = weights.pop("")
         return dataclasses.replace(
             own,

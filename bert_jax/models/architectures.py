@@ -7,10 +7,9 @@ import flax.linen as nn
 import jax
 from jaxtyping import Array, Float, Int
 
-from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.crf import Crf
-from bert_jax.models.encoder import Encoded, Packed
+from bert_jax.models.encoder import Bert, Encoded, Packed
 from bert_jax.models.heads import Classifier, HiddenLayer, MaskedLmHead
 from bert_jax.models.layers import Dense, dropout
 from bert_jax.models.lstm import BiLstm
@@ -35,7 +34,7 @@ HEADS: dict[str, Callable[..., nn.Module]] = {}
 
 
 class BertWithHeads(nn.Module):
-    """The family's trunk under `bert`, and each head under its own name. Without
+    """The trunk under `bert`, and each head under its own name. Without
     heads, it is the trunk alone.
 
     With ("masked_lm", "next_sentence") it has the parameters of BertForPreTraining.
@@ -46,7 +45,9 @@ class BertWithHeads(nn.Module):
     heads: tuple[str, ...] = ()
     labels: int = 2  # number of outputs of sequence or token classification
     bilstm: bool = False  # heads read a BiLSTM's output (section 5.1), not BERT's
-    # Heads with a hidden layer instead of the pooler.
+    # Class variables that a family overrides: the trunk, and the heads with a hidden
+    # layer instead of the pooler.
+    trunk: ClassVar[Callable[..., nn.Module]] = Bert
     hidden_layers: ClassVar[Mapping[str, HiddenLayer]] = {}
 
     @nn.compact
@@ -80,7 +81,7 @@ class BertWithHeads(nn.Module):
         """
         length = input_ids.shape[-1]
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        bert = FAMILIES[self.config.architecture].trunk(self.config, name="bert")
+        bert = self.trunk(self.config, name="bert")
         ids, mask, segments = (
             x.reshape(-1, length) for x in (input_ids, input_mask, segment_ids)
         )

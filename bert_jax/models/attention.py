@@ -7,20 +7,11 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from bert_jax.models.config import MASK_VALUE, BertConfig
-from bert_jax.models.layers import (
-    PRODUCT,
-    Dense,
-    dropout,
-    gather_positions,
-    platform_name,
-)
-from bert_jax.models.matmul import linear, multiplied_einsum
-from bert_jax.models.positions import positions_of
-from bert_jax.registry import ATTENTIONS
+from bert_jax.models.layers import Dense, dropout, gather_positions, platform_name
+from bert_jax.models.matmul import multiplied_einsum
 from bert_jax.types import DropoutKey
 
 
@@ -104,7 +95,7 @@ def einsum_attention(
     Float[Array, "batch queries heads head_dim"],
     Float[Array, "batch heads queries length"],
 ]:
-    """Computes softmax attention in float32, the first of ATTENTIONS. `key` is for
+    """Computes softmax attention in float32, as `model.attention=einsum`. `key` is for
     dropout of the probabilities.
 
     Returns:
@@ -153,54 +144,58 @@ class SelfAttention(nn.Module):
     ) -> Any:
         """Returns [batch, queries, hidden] at `positions`, or at every position for
         None."""
-        config, turned = self.config, positions_of(self.config).rotate
+        config = self.config
+        size = (config.num_attention_heads, config.head_dim)
+        into_heads = ("embed", "heads", "head_dim")
+        projections = [
+            Dense(config, size, into_heads, name=name)
+            for name in ("query", "key", "value")
+        ]
+        mixed = self.mix(hidden, mask, key, positions, *projections)
+        output = Dense(
+            config,
+            (config.hidden_size,),
+            ("heads", "head_dim", "embed"),
+            inputs=2,
+            adds_bias=self.adds_bias,
+            name="output",
+        )
+        return output(mixed)
+
+    def mix(
+        self,
+        hidden: Float[Array, "batch length hidden"],
+        mask: AttentionMask,
+        key: DropoutKey,
+        positions: Int[Array, "batch positions"] | None,
+        query: Dense,
+        keys: Dense,
+        values: Dense,
+    ) -> Float[Array, "batch queries heads head_dim"]:
+        """Returns the values that each query mixes, by these linear layers."""
+        config, rotate = self.config, self.config.position_encoding.rotate
         # A kernel takes as many queries as keys.
         all_ask = (
             config.attention != "einsum"
-            or turned is not None
+            or rotate is not None
             or not self.selects_queries
         )
         asking = hidden
         if positions is not None and not all_ask:
             asking = gather_positions(hidden, positions)
             mask = mask.select_queries(positions)
-        heads = (config.num_attention_heads, config.head_dim)
-        into_heads = ("embed", "heads", "head_dim")
-        query, keys, values = (
-            Dense(config, heads, into_heads, name=name)
-            for name in ("query", "key", "value")
-        )
+        # [batch, queries, heads, head_dim], [batch, length, heads, head_dim] twice
+        three = query(asking), keys(hidden), values(hidden)
+        if rotate is not None:
+            three = (*rotate(config, *three[:2], mask.position_ids), three[2])
+        scaled, mask = self.add_positions(*three[:2], mask, (query, keys), key)
         rate = config.attention_probs_dropout_prob
-        if config.attention == "fused" and platform_name() != "tpu" and turned is None:
-            from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
-
-            # [batch, length, heads, 3, head_dim] and [heads, 3, head_dim]
-            packed, bias = _packed(config, hidden, query, keys, values)
-            sight = (mask.ids, rate, key, config.causal, mask.window)
-            mixed, probs = fused_attention(packed, *sight, bias=bias), None
-        else:
-            # [batch, queries, heads, head_dim], [batch, length, heads, head_dim] twice
-            three = query(asking), keys(hidden), values(hidden)
-            if turned is not None:
-                three = (*turned(config, *three[:2], mask.position_ids), three[2])
-            scaled, mask = self.add_positions(*three[:2], mask, (query, keys), key)
-            three = scaled, *three[1:]
-            attend = ATTENTIONS.lookup(config.attention)
-            mixed, probs = attend(*three, mask, rate, key, config.causal)
+        mixed, probs = config.attend(scaled, *three[1:], mask, rate, key, config.causal)
         if probs is not None and positions is None:
             self.sow("intermediates", "probabilities", probs)  # kept on request
         if positions is not None and all_ask:
             mixed = gather_positions(mixed, positions)
-        out_of_heads = ("heads", "head_dim", "embed")
-        output = Dense(
-            config,
-            (config.hidden_size,),
-            out_of_heads,
-            inputs=2,
-            adds_bias=self.adds_bias,
-            name="output",
-        )
-        return output(mixed)
+        return mixed
 
     def add_positions(
         self,
@@ -221,22 +216,12 @@ class SelfAttention(nn.Module):
         return query, mask
 
 
-def _packed(
-    config: BertConfig, hidden: Float[Array, "batch length hidden"], *parts: Dense
-) -> tuple[
-    Float[Array, "batch length heads 3 head_dim"], Float[Array, "heads 3 head_dim"]
-]:
-    """Computes queries, keys and values by one product, and returns their biases too,
-    whose gradients the product does not compute. The parameters remain in `parts`.
+def self_attention(config: BertConfig, **fields: Any) -> SelfAttention:
+    """Returns the module of a config's attention. A GPU's kernel takes one product of
+    queries, keys and values, unless positions rotate them."""
+    fused = config.attention == "fused" and config.position_encoding.rotate is None
+    if fused and platform_name() != "tpu":
+        from bert_jax.models.fused import FusedSelfAttention  # Triton is slow to import
 
-    The heads are the outer axis because a mesh splits them.
-    """
-    kernels, biases = zip(
-        *(part.parameters(hidden.shape[-1:]) for part in parts), strict=True
-    )
-    names = ("embed", "heads", None, "head_dim")
-    kernel, bias = jnp.stack(kernels, axis=2), jnp.stack(biases, axis=1)
-    # [embed, heads, 3, head_dim] and [heads, 3, head_dim]
-    constant = jax.lax.stop_gradient(bias)
-    x = hidden.astype(config.dtype)
-    return checkpoint_name(linear(names, x, kernel, constant), PRODUCT), bias
+        return FusedSelfAttention(config, **fields)
+    return SelfAttention(config, **fields)

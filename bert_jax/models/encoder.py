@@ -1,7 +1,6 @@
 """Embeddings, the post-LayerNorm encoder and the pooler (modeling.py, BertModel)."""
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -9,22 +8,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bert_jax.errors import UserError
-from bert_jax.models.attention import AttentionMask, SelfAttention
+from bert_jax.models.attention import AttentionMask, self_attention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import (
     ACTIVATION_FUNCTIONS,
     PRODUCT,
     Dense,
     Embedding,
-    FusedNorm,
     constrain_rows,
     dropout,
     gather_positions,
+    layer_keys,
     layer_norm,
 )
-from bert_jax.models.positions import positions_of
-from bert_jax.registry import LAYERS
 from bert_jax.types import Arrays, DropoutKey
 
 # Arrays that a layer keeps for the backward pass, by `remat`. The rest is recomputed.
@@ -33,18 +29,6 @@ _KEPT = {
     # Results of its linear layers, not attention's length x length ones.
     "dots": jax.checkpoint_policies.save_only_these_names(PRODUCT),
 }
-
-
-def _of_few(
-    table: Float[Array, "types hidden"], ids: Int[Array, "batch length"]
-) -> Float[Array, "batch length hidden"]:
-    """Looks up ids in a table of a few rows. Its gradient is a sum for each row, while
-    a gather's would add every token's vector to the same few rows."""
-    # [batch, length, hidden]
-    vectors = jnp.broadcast_to(table[0], (*ids.shape, table.shape[1]))
-    for index in range(1, len(table)):
-        vectors = jnp.where((ids == index)[:, :, None], table[index], vectors)
-    return vectors
 
 
 class Embeddings(nn.Module):
@@ -59,7 +43,7 @@ class Embeddings(nn.Module):
         if self.has_types:
             types = config.type_vocab_size
             self.token_type_embeddings = Embedding(config, types, "token_type")
-        if (added := positions_of(config).embedding) is not None:
+        if (added := config.position_encoding.embedding) is not None:
             self.position_embeddings = added(config)
         self.layer_norm = layer_norm(config)
 
@@ -72,23 +56,39 @@ class Embeddings(nn.Module):
     ) -> Float[Array, "batch length embedding"]:
         total = self.word_embeddings(input_ids)
         if self.has_types:
-            total += _of_few(self.token_type_embeddings.table, segment_ids)
-        if positions_of(self.config).embedding is not None:
+            total += self.token_type_embeddings.select(segment_ids)
+        if self.config.position_encoding.embedding is not None:
             total += self.position_embeddings.embed(input_ids.shape[1], position_ids)
         return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
 
 
-class EncoderLayer(nn.Module):
-    """BERT's entry of LAYERS: attention and feed-forward, each followed by dropout,
-    residual and LayerNorm. `bert_jax.load` looks for a layer's `attention`."""
+class Layer(nn.Module):
+    """What the encoder reads of a layer. `bert_jax.load` looks for its `attention`."""
 
     config: BertConfig
-    # MODULE(config, adds_bias=..., name=...)
-    attends: ClassVar[Callable[..., nn.Module]] = SelfAttention
+    # Whether its last argument is `positions`, at which alone it is computed.
+    takes_positions: ClassVar[bool] = False
     # MODULE(config, name=...) applied to the last layer's output. None means no module.
     final_norm: ClassVar[Callable[..., nn.Module] | None] = None
     # Other layers from whose weights it also starts, with the names that they share.
     starts_from: ClassVar[tuple[str, ...]] = ()
+
+    @staticmethod
+    def flops(config: BertConfig, length: int, index: int) -> int:
+        """Returns the FLOPs of layer `index` on one row, forward."""
+        hidden, inner = config.hidden_size, config.intermediate_size
+        projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
+        return projections + 2 * 2 * length * length * hidden
+
+
+class EncoderLayer(Layer):
+    """BERT's layer: attention and feed-forward, each followed by dropout, residual and
+    LayerNorm."""
+
+    # MODULE(config, adds_bias=..., name=...)
+    attends: ClassVar[Callable[..., nn.Module]] = staticmethod(self_attention)
+    takes_positions: ClassVar[bool] = True
+    adds_bias: ClassVar[bool] = True  # otherwise `add_and_norm` and `activate` do
 
     @nn.compact
     def __call__(
@@ -103,42 +103,40 @@ class EncoderLayer(nn.Module):
 
         Args:
           positions: Positions at which the output is computed. None means every
-            position. Dropout draws the same numbers either way. A layer without this
-            argument is computed at every position.
+            position. Dropout draws the same numbers either way.
         """
-        config, rate = self.config, self.config.hidden_dropout_prob
-        keys = (None,) * 3
-        if key is not None:
-            keys = tuple(jax.random.split(jax.random.fold_in(key, index), 3))
+        config, biased = self.config, self.adds_bias
+        keys = layer_keys(key, index, 3)
 
-        fused = config.epilogue == "fused"
-
-        def add_and_norm(name: str, x: Any, hidden: Array, key: DropoutKey) -> Array:
-            if fused:
-                return FusedNorm(config, name=name)(x, hidden, rate, key, positions)
-            dropped = dropout(x, rate, key, positions)
-            return layer_norm(config, name=name)(hidden + dropped)
-
-        attention = self.attends(config, adds_bias=not fused, name="attention")
+        attention = self.attends(config, adds_bias=biased, name="attention")
         attended = attention(hidden, mask, keys[0], positions)
         # The residual: [batch, queries, hidden]
         hidden = hidden if positions is None else gather_positions(hidden, positions)
-        hidden = add_and_norm("attention_layer_norm", attended, hidden, keys[1])
+        name = "attention_layer_norm"
+        hidden = self.add_and_norm(name, attended, hidden, keys[1], positions)
 
-        size = (config.intermediate_size,)
-        names = ("embed", "mlp")
-        dense = Dense(config, size, names, adds_bias=not fused, name="intermediate")
-        if fused:
-            from bert_jax.models.kernels import activation  # Triton is slow to import
-
-            inner = activation.fused_activation(config.hidden_act, *dense(hidden))
-        else:
-            inner = ACTIVATION_FUNCTIONS[config.hidden_act](dense(hidden))
+        size, names = (config.intermediate_size,), ("embed", "mlp")
+        dense = Dense(config, size, names, adds_bias=biased, name="intermediate")
         size, names = (config.hidden_size,), ("mlp", "embed")
-        output = Dense(config, size, names, adds_bias=not fused, name="output")
-        hidden = add_and_norm("layer_norm", output(inner), hidden, keys[2])
+        output = Dense(config, size, names, adds_bias=biased, name="output")
+        fed = output(self.activate(dense(hidden)))
+        hidden = self.add_and_norm("layer_norm", fed, hidden, keys[2], positions)
         hidden = constrain_rows(hidden)
         return hidden, hidden
+
+    def add_and_norm(
+        self,
+        name: str,
+        x: Any,
+        hidden: Float[Array, "batch queries hidden"],
+        key: DropoutKey,
+        positions: Int[Array, "batch positions"] | None,
+    ) -> Float[Array, "batch queries hidden"]:
+        dropped = dropout(x, self.config.hidden_dropout_prob, key, positions)
+        return layer_norm(self.config, name=name)(hidden + dropped)
+
+    def activate(self, x: Any) -> Float[Array, "batch queries inner"]:
+        return ACTIVATION_FUNCTIONS[self.config.hidden_act](x)
 
 
 class Encoder(nn.Module):
@@ -152,7 +150,7 @@ class Encoder(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        self.kind = layer = LAYERS.lookup(config.layer)
+        layer = config.layer_class
         if config.remat != "none":
             layer = nn.remat(
                 layer,
@@ -175,8 +173,8 @@ class Encoder(nn.Module):
         else:
             for index in range(1 if self.shared else config.num_hidden_layers):
                 setattr(self, f"layer_{index}", layer(config))
-        if self.kind.final_norm is not None:
-            self.final_layer_norm = self.kind.final_norm(config)
+        if config.layer_class.final_norm is not None:
+            self.final_layer_norm = config.layer_class.final_norm(config)
 
     def __call__(
         self,
@@ -195,7 +193,7 @@ class Encoder(nn.Module):
             for index in range(count):
                 hidden, _ = self._layer(index)(hidden, index, mask, key)
                 outputs.append(hidden)
-        if self.kind.final_norm is not None:
+        if self.config.layer_class.final_norm is not None:
             hidden = self.final_layer_norm(hidden)
         # Not the last of the stacked outputs: all of them would then be kept for one.
         return hidden, [*outputs[:-1], hidden]
@@ -218,59 +216,12 @@ class Encoder(nn.Module):
         Args:
           outputs: Outputs of the embeddings, then of each layer.
         """
-        takes_positions = (
-            "positions" in inspect.signature(self.kind.__call__).parameters
-        )
-        if self.config.scan_layers or not takes_positions:
+        if self.config.scan_layers or not self.config.layer_class.takes_positions:
             return gather_positions(outputs[-1], positions)
         last = self.config.num_hidden_layers - 1
         hidden, _ = self._layer(last)(outputs[-2], last, mask, key, positions)
-        return hidden if self.kind.final_norm is None else self.final_layer_norm(hidden)
-
-
-def stack_layers(params: dict, num_layers: int) -> dict:
-    """Turns an unrolled encoder's parameters into a scanned one's (`scan_layers`).
-
-    Args:
-      params: Parameters with `bert/encoder/layer_0` ..., plain or boxed with their
-        logical axis names.
-    """
-
-    def stack(*leaves: Any) -> Any:
-        if isinstance(leaves[0], nn.LogicallyPartitioned):
-            value = jnp.stack([leaf.value for leaf in leaves])
-            return leaves[0].replace(value=value, names=("layers", *leaves[0].names))
-        return jnp.stack(leaves)
-
-    encoder = params["bert"]["encoder"]
-    layers = [encoder[f"layer_{index}"] for index in range(num_layers)]
-    stacked = jax.tree.map(
-        stack, *layers, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
-    )
-    rest = {name: encoder[name] for name in encoder if not name.startswith("layer_")}
-    bert = {**params["bert"], "encoder": {**rest, "layers": stacked}}
-    return {**params, "bert": bert}
-
-
-def attention_probabilities(
-    kept: Mapping[str, Any],
-) -> list[Float[Array, "batch heads from to"]]:
-    """Returns each layer's probabilities from `intermediates` of a model with a trunk
-    `bert`. Raises UserError if its attention returns none."""
-    layers = kept.get("bert", {}).get("encoder")
-    if layers is None:
-        raise UserError(
-            "the attention of config.model.attention returns None for its "
-            "probabilities; return them, set einsum, or leave out what reads them"
-        )
-    if "layers" in layers:  # scanned
-        return [*layers["layers"]["attention"]["probabilities"][0]]
-    # A layer that is applied several times has kept as many.
-    return [
-        each
-        for index in range(len(layers))
-        for each in layers[f"layer_{index}"]["attention"]["probabilities"]
-    ]
+        normed = self.config.layer_class.final_norm is not None
+        return self.final_layer_norm(hidden) if normed else hidden
 
 
 class Packed(NamedTuple):
@@ -314,6 +265,7 @@ class Bert(nn.Module):
     embeds: ClassVar[Callable[..., nn.Module]] = Embeddings
     shares_layers: ClassVar[bool] = False
     has_pooler: ClassVar[bool] = True  # otherwise `pooled` is the first token's vector
+    has_positions: ClassVar[bool] = True  # has embeddings of positions, by `positions`
 
     def setup(self) -> None:
         config = self.config

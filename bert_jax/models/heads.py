@@ -2,16 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Packed, stack_layers
+from bert_jax.models.encoder import Bert, Packed
 from bert_jax.models.layers import (
     ACTIVATION_FUNCTIONS,
     Dense,
@@ -20,6 +19,7 @@ from bert_jax.models.layers import (
     platform_name,
 )
 from bert_jax.models.matmul import multiplied_einsum
+from bert_jax.models.stacking import stack_layers
 from bert_jax.types import DropoutKey
 
 # Matrix units multiply aligned arrays at twice the rate of others.
@@ -124,17 +124,17 @@ class Classifier(Dense):
 
 
 class BertForPreTraining(nn.Module):
-    """The family's trunk with the masked LM and next sentence heads
-    (run_pretraining.py)."""
+    """The trunk with the masked LM and next sentence heads (run_pretraining.py)."""
 
     config: BertConfig
-    lm_head: ClassVar[Callable[..., nn.Module]] = MaskedLmHead  # of the family
+    trunk: Callable[..., nn.Module] = Bert
+    lm_head: Callable[..., nn.Module] = MaskedLmHead
+    has_nsp_head: bool = True
 
     def setup(self) -> None:
-        family = FAMILIES[self.config.architecture]
-        self.bert = family.trunk(self.config)
+        self.bert = self.trunk(self.config)
         self.masked_lm = self.lm_head(self.config)
-        if family.has_nsp_head:
+        if self.has_nsp_head:
             names = ("embed", "labels")
             self.next_sentence = Dense(self.config, (2,), names, logits=True)
 
@@ -161,7 +161,7 @@ class BertForPreTraining(nn.Module):
             return {"lm_logits": self.token_logits(encoded.sequence[:, :-1], training)}
         # The logits are the model's largest array, so only at the masked positions.
         logits = {"masked_lm_logits": self.token_logits(encoded.gathered, training)}
-        if FAMILIES[self.config.architecture].has_nsp_head:
+        if self.has_nsp_head:
             logits["next_sentence_logits"] = self.next_sentence(encoded.pooled)
         return logits
 

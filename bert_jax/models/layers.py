@@ -13,7 +13,6 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend.random import threefry2x32_p
 from jaxtyping import Array, Float, Int, Key, UInt32
 
-from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.kernels import lookup
 from bert_jax.models.matmul import linear
@@ -44,29 +43,29 @@ ACTIVATION_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 def kernel_initializer(
     config: BertConfig, names: tuple[str, ...]
 ) -> nn.initializers.Initializer:
-    """Returns the family's initializer. BERT's is cut at two standard deviations.
+    """Returns the config's initializer. BERT's is cut at two standard deviations.
     `names` are the array's axes. With `position_initializer=sinusoidal` the positions'
     initial values are `sinusoidal_positions`, scaled.
     """
-    family = FAMILIES[config.architecture]
-    spread = family.init_stddev(config, names)
+    spread = config.initializer_range
     if names[0] == "position" and config.position_initializer == "sinusoidal":
         return nn.with_logical_partitioning(
             lambda key, shape: jnp.asarray(spread * sinusoidal_positions(*shape)), names
         )
-    draw = _initializer(family.initializer, spread)
+    if config.initializer is None:
+        draw = shared_initializer(nn.initializers.truncated_normal, spread)
+    else:
+        draw = config.initializer(config, names)
     return nn.with_logical_partitioning(draw, names)
 
 
 @functools.cache
-def _initializer(
-    make: Callable[[float], nn.initializers.Initializer], spread: float
+def shared_initializer(
+    make: Callable[[float], nn.initializers.Initializer], stddev: float
 ) -> nn.initializers.Initializer:
-    """Returns `make(spread)`. If it draws all numbers alike, arrays of one size share a
-    program."""
-    if make not in (nn.initializers.normal, nn.initializers.truncated_normal):
-        return make(spread)
-    draw = jax.jit(make(spread), static_argnums=(1, 2))
+    """Returns `make(stddev)`, which must draw all numbers alike. Arrays of one size
+    share a program."""
+    draw = jax.jit(make(stddev), static_argnums=(1, 2))
 
     def draw_flat(key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
         return draw(key, (math.prod(shape),), dtype).reshape(shape)
@@ -120,7 +119,7 @@ class Dense(nn.Module):
             kernel_initializer(self.config, self.names),
             (*inputs, *self.features),
         )
-        if self.logits or FAMILIES[self.config.architecture].biases:
+        if self.logits or self.config.bias:
             zeros, names = nn.initializers.zeros_init(), self.names[self.inputs :]
             boxed = nn.with_logical_partitioning(zeros, names)
             bias = jnp.asarray(self.param("bias", boxed, self.features))
@@ -160,6 +159,18 @@ class Embedding(nn.Module):
             return lookup.lookup_rows(self.table, ids)
         return jnp.take(self.table, ids, axis=0)
 
+    def select(
+        self, ids: Int[Array, "batch length"]
+    ) -> Float[Array, "batch length hidden"]:
+        """Looks up ids in a table of a few rows. Its gradient is a sum for each row,
+        while a gather's would add every token's vector to the same few rows."""
+        table = self.table
+        # [batch, length, hidden]
+        vectors = jnp.broadcast_to(table[0], (*ids.shape, table.shape[1]))
+        for index in range(1, len(table)):
+            vectors = jnp.where((ids == index)[:, :, None], table[index], vectors)
+        return vectors
+
 
 def platform_name() -> str:
     """Returns gpu, tpu or cpu, for the mesh in use, which need not exist here."""
@@ -175,40 +186,11 @@ def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
         param_dtype=jnp.float32,
         # E[x^2] - E[x]^2 is too inexact for an epsilon of 1e-12.
         use_fast_variance=False,
-        use_bias=FAMILIES[config.architecture].biases,
+        use_bias=config.bias,
         scale_init=nn.with_logical_partitioning(nn.initializers.ones_init(), ("norm",)),
         bias_init=nn.with_logical_partitioning(nn.initializers.zeros_init(), ("norm",)),
         name=name,
     )
-
-
-class FusedNorm(nn.Module):
-    """LayerNorm of a residual and a linear layer's output, in one GPU kernel each way.
-
-    It has the same parameters as `layer_norm`.
-    """
-
-    config: BertConfig
-
-    @nn.compact
-    def __call__(
-        self,
-        product: tuple[Float[Array, "batch length hidden"], Float[Array, "hidden"]],
-        residual: Float[Array, "batch length hidden"],
-        rate: float,
-        key: DropoutKey,
-        positions: Int[Array, "batch length"] | None = None,
-    ) -> Float[Array, "batch length hidden"]:
-        from bert_jax.models.kernels.norm import fused_norm  # Triton is slow to import
-
-        def vector(name: str, init: nn.initializers.Initializer) -> Array:
-            boxed = nn.with_logical_partitioning(init, ("norm",))
-            return jnp.asarray(self.param(name, boxed, residual.shape[-1:]))
-
-        scale = vector("scale", nn.initializers.ones_init())
-        bias = vector("bias", nn.initializers.zeros_init())
-        eps = self.config.layer_norm_eps
-        return fused_norm(*product, residual, scale, bias, rate, key, eps, positions)
 
 
 def constrain_rows(hidden: Array) -> Array:
@@ -296,6 +278,15 @@ def dropout(
         return x
     kept = random_bits(key, x.shape, positions) >= jnp.uint32(round(rate * 2**32))
     return jnp.where(kept, x / (1.0 - rate), 0.0).astype(x.dtype)
+
+
+def layer_keys(
+    key: DropoutKey, index: int | Int[Array, ""], count: int
+) -> tuple[DropoutKey, ...]:
+    """Returns the dropout keys of layer `index`."""
+    if key is None:
+        return (None,) * count
+    return tuple(jax.random.split(jax.random.fold_in(key, index), count))
 
 
 def random_bits(

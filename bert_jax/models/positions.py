@@ -7,7 +7,6 @@ from jaxtyping import Array, Float, Int
 
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import Embedding
-from bert_jax.registry import POSITIONS
 
 
 class Positions(NamedTuple):
@@ -42,8 +41,3 @@ class LearnedPositions(Embedding):
 LEARNED = Positions(
     lambda c: LearnedPositions(c, c.max_position_embeddings, "position")
 )
-
-
-def positions_of(config: BertConfig) -> Any:
-    """Returns the model's `Positions`."""
-    return POSITIONS.lookup(config.positions)

@@ -27,7 +27,7 @@ from ml_collections import ConfigDict
 from bert_jax.convert import layout, merge, weights
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
-from bert_jax.models.encoder import attention_probabilities
+from bert_jax.models.stacking import attention_probabilities
 from bert_jax.tasks.task import Task
 from bert_jax.types import Arrays, Scalars
 

@@ -21,7 +21,7 @@ from bert_jax.data import overlap, packing, truncation
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
+from bert_jax.family import FAMILIES, bert_config
 from bert_jax.models.architectures import HEADS, BertWithHeads
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
@@ -192,7 +192,7 @@ class Finetuning(distillation.Taught, Predictor):
 
     def sizes(self) -> BertConfig:
         """Returns the model's sizes."""
-        return BertConfig.create(self.config.model, self.tokenizer.get_vocab_size())
+        return bert_config(self.config.model, self.tokenizer.get_vocab_size())
 
     def make_rows(self, features: Sequence[Feature]) -> Rows:
         if self.texts_per_row == 1:
@@ -521,7 +521,7 @@ class Finetuning(distillation.Taught, Predictor):
         """Raises UserError where a row can have only one text."""
         config = self.config
         can_share = (
-            FAMILIES[config.model.architecture].shares_rows
+            FAMILIES[config.model.architecture].vocabulary is not None
             and self.head == "sequence_classification"
             and self.head not in HEADS
             and not config.model.causal

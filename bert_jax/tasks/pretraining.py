@@ -23,8 +23,7 @@ from bert_jax.data import masking
 from bert_jax.data.rows import RowIndex
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
-from bert_jax.models.config import BertConfig
+from bert_jax.family import FAMILIES, bert_config
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import init_model
 from bert_jax.tasks import distillation
@@ -74,10 +73,10 @@ class Pretraining(distillation.Taught):
             pieces = vocabulary.get_vocab_size()
         kind = OBJECTIVES.lookup(config.task.objective)
         self.model_config = dataclasses.replace(
-            BertConfig.create(config.model, pieces), causal=kind.causal
+            bert_config(config.model, pieces), causal=kind.causal
         )
         family = FAMILIES[self.model_config.architecture]
-        family.check(self.model_config)
+        family.require(self.model_config)
         if kind.causal == masking.has_masks(config):
             wrong = f"config.task.objective={config.task.objective}: config.model."
             raise UserError(
@@ -99,7 +98,7 @@ class Pretraining(distillation.Taught):
                 f"config.corpus.nsp=True: {family.title} is trained without sentence "
                 "pairs; set --config.corpus.nsp=False"
             )
-        if corpus.shift_positions and not family.has_positions:
+        if corpus.shift_positions and not family.with_heads.trunk.has_positions:
             raise UserError(
                 f"config.corpus.shift_positions=True: {family.title} has no embeddings "
                 "of positions, which this trains; leave it False"
@@ -107,7 +106,7 @@ class Pretraining(distillation.Taught):
         if family.has_segments:
             self.model_config.require_segments(2 if corpus.nsp else 1)
         self._parts = (kind, NEXT_SENTENCE) if self._scores_pairs else (kind,)
-        self.model = (kind.model or family.for_pretraining)(self.model_config)
+        self.model = (kind.model or family.pretraining_model)(self.model_config)
         if tuple(config.evaluate.splits) != ("dev",):
             raise UserError(
                 f"config.evaluate.splits={tuple(config.evaluate.splits)}: pre-training "
@@ -210,6 +209,8 @@ class Pretraining(distillation.Taught):
         predictions = shapes.get("masked_lm_positions", (batch, length - 1))[1]
         pairs = shapes["cls_positions"][1] if "cls_positions" in shapes else 1
         sizes = self.model_config
+        if not FAMILIES[sizes.architecture].has_nsp_head:
+            pairs = 0
         return batch * self.objective.flops(sizes, length, predictions, pairs)
 
     def phases(self) -> list[phases.Phase]:

@@ -14,10 +14,11 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import family, tasks, tokenization
-from bert_jax.convert import merge, parameters, weights
+from bert_jax.convert import merge, weights
 from bert_jax.errors import UserError
 from bert_jax.models import lora
 from bert_jax.models.initial import InitialParams
+from bert_jax.models.stacking import unstacked
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Data, Task
 from bert_jax.training import run_config, sharding
@@ -119,7 +120,7 @@ class Base:
         """Takes them as NumPy arrays, boxed with their logical axis names."""
         self._task, self._values = task, nn.meta.unbox(boxed)
         self.abstract = sharding.abstract_arrays(boxed, mesh)
-        self.digest = workdir.digest(parameters.unstacked(self._values))
+        self.digest = workdir.digest(unstacked(self._values))
         whole = sharding.abstract_arrays(task.param_shapes, mesh)
         self._merge = jax.jit(
             lambda params: lora.merge(params, task.config.model),

@@ -26,6 +26,7 @@ from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.data import corpus
 from bert_jax.errors import UserError, escape_controls
+from bert_jax.family import bert_config
 from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.lstm import BiLstm
@@ -100,8 +101,8 @@ def models(mask: int) -> dict[str, nn.Module]:
     """
     spec = f"{ROOT / 'configs' / 'tiny.py'}:recipe=plain"
     fields = configuration.load_config(spec, []).model
-    one = BertConfig.create(fields, PIECES)
-    causal = BertConfig.create({**fields.to_dict(), "causal": True}, PIECES)
+    one = bert_config(fields, PIECES)
+    causal = bert_config({**fields.to_dict(), "causal": True}, PIECES)
     return {
         "left to right": Transformer(causal),
         "both sides, no masks": Transformer(one),

@@ -31,7 +31,7 @@ from bert_jax.data.texts import read_texts
 from bert_jax.data.workers import available_cores
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.models.attention import ATTENTIONS
+from bert_jax.registry import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
 from experiments.lib import command_line, programs, runner
 from experiments.speed import our_step, sides

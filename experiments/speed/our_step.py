@@ -15,8 +15,8 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from bert_jax.data import packing
-from bert_jax.family import FAMILIES
-from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
+from bert_jax.family import FAMILIES, bert_config
+from bert_jax.models.config import encoder_flops, pretraining_flops
 from bert_jax.models.heads import count_parameters
 from bert_jax.training import sharding
 from bert_jax.training.step import Step
@@ -84,12 +84,13 @@ def predictions(length: int) -> int:
 
 def flops(config: ConfigDict) -> int:
     """Returns the FLOPs of a step, by the model, of rows that are not packed."""
-    model = BertConfig.create(config.model, config.tokenizer.vocab_size)
+    model = bert_config(config.model, config.tokenizer.vocab_size)
     length = config.corpus.max_seq_length
     if config.task.name != "pretraining":
         return config.train.batch_size * encoder_flops(model, length)
     chosen = config.masking.max_predictions_per_seq
-    return config.train.batch_size * pretraining_flops(model, length, chosen)
+    pairs = int(FAMILIES[model.architecture].has_nsp_head)
+    return config.train.batch_size * pretraining_flops(model, length, chosen, pairs)
 
 
 def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:

@@ -17,8 +17,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.convert import layout
 from bert_jax.data.workers import available_cores
-from bert_jax.family import FAMILIES
-from bert_jax.models.config import BertConfig
+from bert_jax.family import FAMILIES, bert_config
 
 IGNORED = -100  # torch's cross entropy leaves out these labels
 _INPUTS = {
@@ -40,7 +39,7 @@ def device() -> str:
 
 def config_of(model: ConfigDict) -> Any:
     """Returns the config of `transformers` for `config.model`, as in an export."""
-    own = BertConfig.create(model, vocab_size=0)
+    own = bert_config(model, vocab_size=0)
     form = FAMILIES[own.architecture].layout
     return transformers.AutoConfig.for_model(
         **form.config_fields(layout.Weights(own, {}, ""))

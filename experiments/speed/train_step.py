@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.models.attention import ATTENTIONS
+from bert_jax.registry import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
 from experiments.lib import command_line, runner
 from experiments.lib.command_line import Parser, check_counts, several

@@ -88,7 +88,9 @@ def test_extract_gives_every_unit_and_combination(make_folder, theirs):
     folder = make_folder()
     bert = pretrained.load(folder)
     layers, known = (-1, 2, 0), []
-    run = jax.jit(FAMILIES[bert.config.architecture].trunk(bert.config).apply)
+    run = jax.jit(
+        FAMILIES[bert.config.architecture].with_heads.trunk(bert.config).apply
+    )
     rows = theirs(folder, bert.config.max_position_embeddings)
     pairs = {
         *itertools.product(UNITS, ["none"]),

@@ -32,15 +32,13 @@ class Renamed(Layout):
     fixed = {"sinusoidal": False}  # noqa: RUF012
 
 
-class Own(Family):
-    name, title, model_type = "renamed", "a Renamed", "renamed"
-    layout = Renamed()
+OWN = Family("renamed", "a Renamed", "renamed", layout=Renamed())
 
 
 @pytest.fixture
 def make(make_folder, monkeypatch):
     """Writes a folder of the family, with the numbers of CASE."""
-    monkeypatch.setitem(FAMILIES, "renamed", Own())
+    monkeypatch.setitem(FAMILIES, "renamed", OWN)
 
     def rename(tensors):
         for pattern, replacement in Renamed.renames:

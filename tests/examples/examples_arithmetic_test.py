@@ -11,7 +11,8 @@ from micro import bert_config, initial_params
 from bert_jax.config import configuration
 from bert_jax.convert import layout
 from bert_jax.data import packing
-from bert_jax.models.encoder import Bert, Packed, stack_layers
+from bert_jax.models.encoder import Bert, Packed
+from bert_jax.models.stacking import stack_layers
 from bert_jax.training import optimizer
 from examples import layerwise, pre_norm, rotary
 from tests.close import assert_close

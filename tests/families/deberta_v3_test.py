@@ -14,8 +14,8 @@ import bert_jax
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.families.deberta_v3 import FAMILY, model
-from bert_jax.models.encoder import stack_layers
 from bert_jax.models.heads import init_model
+from bert_jax.models.stacking import stack_layers
 from tests.close import assert_close
 
 

@@ -221,7 +221,7 @@ def test_another_model_is_refused_in_a_line(family, fields, message, tmp_path):
 def test_packed_texts_have_the_vectors_of_single_ones(family, tmp_path):
     make_model(family, HEAD[family]).save_pretrained(tmp_path)
     model = weights.read_weights(tmp_path)
-    trunk = FAMILIES[family].trunk(model.config)
+    trunk = FAMILIES[family].with_heads.trunk(model.config)
     pad = FAMILIES[family].layout.fixed.get("pad_token_id", 0)
     ids = np.random.default_rng(1).integers(5, 50, (1, 24))
     row = np.concatenate([ids, np.full((1, 6), pad)], axis=1)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from micro import bert_config, initial_params
 from bert_jax.convert import layout
 from bert_jax.families.gpt.layout import LAYOUT as GPT
 from bert_jax.families.gpt.model import GptForPreTraining, GptWithHeads
-from bert_jax.models.config import pretraining_flops
+from bert_jax.families.gpt.pretraining import GptPretraining
 from bert_jax.models.heads import init_model
 from tests.close import GRADIENT_TERMS, assert_close
 
@@ -196,4 +197,6 @@ def test_released_sizes():
     assert sum(int(np.prod(shape)) for shape in shapes) == 116_534_784
     layer = 2 * 512 * (12 * 768**2) + 4 * 512 * 512 * 768
     head = 2 * 511 * 768 * 40478
-    assert pretraining_flops(config, 512, 511) == 3 * (12 * layer + head)
+    task = SimpleNamespace(model_config=config)
+    found = GptPretraining.flops(task, {"input_ids": (2, 512)})
+    assert found == 2 * 3 * (12 * layer + head)

@@ -21,7 +21,7 @@ from bert_jax.families.modernbert.model import (
     ModernBertForPreTraining,
     ModernBertWithHeads,
 )
-from bert_jax.models.config import BertConfig
+from bert_jax.family import bert_config
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import count_parameters, init_model
 from bert_jax.training import optimizer
@@ -138,7 +138,7 @@ def base(**more):
     config = configuration.load_config("configs/modernbert.py", [])
     for name, value in more.items():
         config.model[name] = value
-    return BertConfig.create(config.model, 50_368)
+    return bert_config(config.model, 50_368)
 
 
 def test_size_of_base():

@@ -143,7 +143,9 @@ def test_deberta_s_models_are_parted_and_joined(corpus, tmp_path):
     assert_close(found["masked_lm_logits"], masked, 64)
     other = logits("", "replaced_tokens", found["ids"])["logits"]
     assert_close(found["replaced_logits"], other, 64)
-    again = family.joined(models[""][1], {"generator": models["generator"][1]})
+    again = family.replaced_tokens.join(
+        models[""][1], {"generator": models["generator"][1]}
+    )
     jax.tree.map(lambda x, y: assert_close(x, y, 64), again, params)
 
 

@@ -1,6 +1,5 @@
 """Left to right: nothing depends on what comes later."""
 
-import dataclasses
 from functools import partial
 
 import jax
@@ -16,15 +15,15 @@ from bert_jax.models.kernels.fused import fused_attention
 from bert_jax.models.lstm import BiLstm
 from tests.close import assert_close
 
-CONFIG = bert_config(
-    vocab_size=50,
-    hidden_size=32,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=40,
-    max_position_embeddings=24,
-    causal=True,
-)
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "max_position_embeddings": 24,
+}
+CONFIG = bert_config(**SIZES, causal=True)
 LENGTH, CHANGED = 24, 11
 
 
@@ -74,7 +73,7 @@ def batch(packed: bool):
     ],
 )
 def test_later_piece_changes_nothing_before_it(params, kind, packed, causal):
-    config = dataclasses.replace(CONFIG, attention=kind, causal=causal)
+    config = bert_config(**SIZES, attention=kind, causal=causal)
     inputs, own = batch(packed)
     run = jax.jit(partial(BertForPreTraining(config).apply, packed=own))
     logits = run({"params": params}, *inputs, None)["lm_logits"]

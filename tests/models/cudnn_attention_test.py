@@ -16,9 +16,10 @@ from jax._src.cudnn import fused_attention_stablehlo as cudnn
 from micro import bert_config
 
 from bert_jax.errors import UserError
-from bert_jax.models.attention import ATTENTIONS, AttentionMask, einsum_attention
+from bert_jax.models.attention import AttentionMask, einsum_attention
 from bert_jax.models.kernels import requirements
 from bert_jax.models.kernels.cudnn import cudnn_attention
+from bert_jax.registry import ATTENTIONS
 from tests.close import assert_close
 
 

@@ -13,7 +13,8 @@ from scipy.special import erf
 from small_bert import CONFIG, apply, initial_params, random_params
 
 from bert_jax.errors import UserError
-from bert_jax.models.config import BertConfig, pretraining_flops
+from bert_jax.family import bert_config
+from bert_jax.models.config import pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, count_parameters
 from configs import base, large, tiny
 from tests.close import assert_close
@@ -201,7 +202,7 @@ def test_bfloat16_stays_near_float32():
     [(base, False, 109_482_240), (large, True, 335_141_888)],
 )
 def test_parameters_of_the_paper_without_allocating(module, stacked, parameters):
-    config = BertConfig.create(module.get_config().model, 30522)
+    config = bert_config(module.get_config().model, 30522)
     config = dataclasses.replace(config, scan_layers=stacked)
     shapes = jax.eval_shape(
         lambda key: init_pretraining(config, key), jax.random.key(0)
@@ -210,8 +211,8 @@ def test_parameters_of_the_paper_without_allocating(module, stacked, parameters)
 
 
 def test_flops_are_those_of_the_paper_sizes():
-    small = BertConfig.create(base.get_config().model, 30522)
-    big = BertConfig.create(large.get_config().model, 30522)
+    small = bert_config(base.get_config().model, 30522)
+    big = bert_config(large.get_config().model, 30522)
     assert pretraining_flops(small, 128, 20) == pytest.approx(69.9e9, rel=1e-3)
     assert pretraining_flops(small, 512, 77) == pytest.approx(301e9, rel=1e-3)
     assert pretraining_flops(big, 128, 20) == pytest.approx(240.6e9, rel=1e-3)
@@ -238,7 +239,7 @@ def test_config_field_that_is_wrong_is_named(field, value):
     fields = tiny.get_config("plain").model
     fields[field] = value
     with pytest.raises(UserError, match=rf"config\.model\.{field}="):
-        BertConfig.create(fields, 8000)
+        bert_config(fields, 8000)
 
 
 def test_too_long_a_sequence_is_refused():

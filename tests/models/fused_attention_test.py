@@ -1,6 +1,5 @@
 """The fused kernel, interpreted, against the einsum attention."""
 
-import dataclasses
 import functools
 
 import jax
@@ -134,13 +133,13 @@ def test_model_on_a_mesh(monkeypatch):
     """The whole model's gradients, split over devices: those of einsum on one."""
     as_on_a_gpu = functools.partial(fused_attention, interpret=True)
     monkeypatch.setattr(fused, "fused_attention", as_on_a_gpu)
-    config = small_config(num_hidden_layers=1)
-    params = initial_params(config)
+    params = initial_params(small_config(num_hidden_layers=1))
     ids = jax.random.randint(jax.random.key(1), (8, 24), 5, 50)
     mask = (jnp.arange(24) < 20).astype(jnp.int32) * jnp.ones_like(ids)
 
     def loss(params, attention):
-        model = BertForPreTraining(dataclasses.replace(config, attention=attention))
+        config = small_config(num_hidden_layers=1, attention=attention)
+        model = BertForPreTraining(config)
         inputs = (ids, mask, jnp.zeros_like(ids), ids[:, :2] % 20, jax.random.key(2))
         return sum(
             jnp.sum(x**2) for x in model.apply({"params": params}, *inputs).values()

@@ -7,14 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import init_pretraining, initial_params
+from micro import bert_config, init_pretraining, initial_params
 from packed_sequences_test import sequences
-from small_bert import CONFIG, random_params
+from small_bert import CONFIG, SIZES, random_params
 
 from bert_jax.models.encoder import Bert
 from bert_jax.models.kernels.fused import fused_attention
 
 KEY = jax.random.key(3)
+FUSED = {"attention": "fused", "attention_probs_dropout_prob": 0.0}
+FUSED |= {"hidden_size": 32, "num_attention_heads": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -49,13 +51,11 @@ def encoded(config, key, packed=False):
         ({}, None, False),
         ({"causal": True}, None, False),
         ({"scan_layers": True, "remat": "full"}, KEY, True),
-        ({"attention": "fused"}, KEY, True),
+        (FUSED, KEY, True),
     ],
 )
 def test_last_layer_is_the_same_at_the_positions_that_are_read(change, key, packed):
-    config = dataclasses.replace(CONFIG, **change)
-    if config.attention == "fused":
-        config = dataclasses.replace(config, attention_probs_dropout_prob=0.0)
+    config = bert_config(**SIZES | change)
     run, places = encoded(config, key, packed)
     out = jax.jit(run)(random_params(config))
     sequence = np.asarray(out.sequence, np.float32)

@@ -8,14 +8,15 @@ import numpy as np
 
 from bert_jax.models.heads import BertForPreTraining
 
-CONFIG = micro.bert_config(
-    vocab_size=50,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=16,
-)
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 16,
+}
+CONFIG = micro.bert_config(**SIZES)
 
 
 @functools.cache

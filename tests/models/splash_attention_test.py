@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType
 
-from bert_jax.models import attention, layers
+from bert_jax import registry
+from bert_jax.models import layers
 from bert_jax.models.attention import AttentionMask, einsum_attention
 from bert_jax.models.kernels import choose, splash
 from bert_jax.models.kernels.splash import splash_attention
@@ -71,7 +72,7 @@ def test_fused_is_this_kernel_on_a_mesh_of_tpus(as_on_a_tpu):
 
     @partial(jax.jit, static_argnums=0)
     def results(name, *three):
-        attend = attention.ATTENTIONS[name]
+        attend = registry.ATTENTIONS[name]
         output, pull = jax.vjp(lambda *xs: attend(*xs, seen, 0.0, None)[0], *three)
         return output, *pull(jnp.cos(output))
 
@@ -90,7 +91,7 @@ def test_dropout_is_never_left_out_in_silence(as_on_a_tpu):
         jnp.ones((1, 8, 1, 16)),
         AttentionMask.from_input_mask(jnp.ones((1, 8), jnp.int32)),
     )
-    fused = attention.ATTENTIONS["fused"]
+    fused = registry.ATTENTIONS["fused"]
     with pytest.raises(ValueError, match=r"fused: has no dropout here; rate=0\.1"):
         fused(x, x, x, seen, 0.1, jax.random.key(0))
     assert fused(x, x, x, seen, 0.1, None)[0].shape == x.shape

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType
 
-from bert_jax.models import attention, layers
+from bert_jax import registry
+from bert_jax.models import layers
 from bert_jax.models.attention import einsum_attention
 from bert_jax.models.kernels import whole_row
 from tests.attending import outputs_and_gradients, sees, values
@@ -84,7 +85,7 @@ def test_fused_is_this_kernel_on_a_mesh_of_tpus(as_on_a_tpu):
     @partial(jax.jit, static_argnums=0)
     def results(name, *three):
         def of_one(gradient, *three):
-            attend = attention.ATTENTIONS[name]
+            attend = registry.ATTENTIONS[name]
             key = jax.random.key(3)
             output, pull = jax.vjp(lambda *xs: attend(*xs, seen, 0.1, key)[0], *three)
             return output, *pull(gradient)

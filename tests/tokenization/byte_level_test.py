@@ -25,13 +25,10 @@ SAMPLE = 3_000  # lines of real text, out of many
 @pytest.fixture(autouse=True, scope="module")
 def families():
     """Families of each kind, as those of bert_jax/families/ name them."""
-
-    def named(kind):
-        return type("Stand", (Family,), {"vocabulary": kind, "model_type": ""})()
-
     with pytest.MonkeyPatch.context() as patch:
         for name, kind in (("angled", ANGLED), ("bracketed", BRACKETED)):
-            patch.setitem(FAMILIES, name, named(kind))
+            stand_in = Family(vocabulary=kind, model_type="")
+            patch.setitem(FAMILIES, name, stand_in)
         yield
 
 

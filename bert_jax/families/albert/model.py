@@ -3,6 +3,7 @@ layers share their parameters, with a linear layer after its embeddings."""
 
 from typing import ClassVar
 
+from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.encoder import Bert
 
 
@@ -15,3 +16,9 @@ class Albert(Bert):
     def projects(self) -> bool:
         """Always, even to the same width."""
         return True
+
+
+class AlbertWithHeads(BertWithHeads):
+    """ALBERT with any set of heads."""
+
+    trunk: ClassVar = Albert

@@ -3,17 +3,12 @@
 See docs/encoders.md.
 """
 
-from bert_jax.families.roberta import Roberta
-from bert_jax.family import LazyImport
+from bert_jax.families import roberta
 
-
-class Camembert(Roberta):
-    """The differences between CamemBERT and RoBERTa."""
-
-    name, title = "camembert", "a CamemBERT"
-    vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:UNIGRAM")
-    layout = LazyImport("bert_jax.families.roberta.layout:CAMEMBERT")
-    model_type = "camembert"
-
-
-FAMILY = Camembert()
+FAMILY = roberta.FAMILY.replace(
+    name="camembert",
+    title="a CamemBERT",
+    model_type="camembert",
+    layout="bert_jax.families.roberta.layout:CAMEMBERT",
+    vocabulary="bert_jax.tokenization.tokenizer_json:UNIGRAM",
+)

@@ -3,60 +3,46 @@
 See docs/families.md.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.families.electra import WithGenerator
-from bert_jax.family import LazyImport, require_values
+from bert_jax.families import electra
+from bert_jax.families.deberta_v3.fields import FIELDS
+from bert_jax.family import Family
 from bert_jax.models.config import KERNELS
 
 
-class DebertaV3(WithGenerator):
-    """The differences between DeBERTa-v3 and BERT."""
-
-    name, title = "deberta_v3", "a DeBERTa-v3"
-    trunk = LazyImport("bert_jax.families.deberta_v3.model:Deberta")
-    with_heads = LazyImport("bert_jax.families.deberta_v3.model:DebertaWithHeads")
-    replaced_tokens = LazyImport(
-        "bert_jax.families.deberta_v3.replaced:DebertaReplacedTokens"
-    )
-    vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:UNIGRAM")
-    layout = LazyImport("bert_jax.families.deberta_v3.layout:LAYOUT")
-    model_type = "deberta-v2"
-    has_nsp_head = has_segments = has_positions = False
-    fields = LazyImport("bert_jax.families.deberta_v3.fields:FIELDS")
-    registry_entries: Mapping[str, Mapping[str, str]] = {
-        **WithGenerator.registry_entries,
-        "model.layer": {"deberta_v3": "bert_jax.families.deberta_v3.model:Layer"},
-    }
-
-    def check(self, config: Any) -> None:
-        require_values(
-            config,
-            self.title,
-            ("layer", self.name, "has layers of its own"),
-            ("positions", "learnt", "has positions of its own"),
-            ("position_initializer", "normal", "has no embeddings of positions"),
-            ("type_vocab_size", 1, "has no segments"),
-            ("causal", False, "has attention in both directions"),
-            group="model.",
+def _check(config: Any) -> None:
+    if config.attention in KERNELS:
+        raise UserError(
+            f"config.model.attention={config.attention}: computes no scores of "
+            "relative positions, which a DeBERTa-v3 has; choose einsum"
         )
-        if config.attention in KERNELS:
-            raise UserError(
-                f"config.model.attention={config.attention}: computes no scores of "
-                "relative positions, which a DeBERTa-v3 has; choose einsum"
-            )
-
-    def layer_flops(self, config: Any, length: int, index: int) -> int:
-        """Returns BERT's, and the products of queries and of keys with distances."""
-        distances = min(2 * length, 2 * config.field("position_buckets"))
-        products = 2 * 2 * length * distances * config.hidden_size
-        return super().layer_flops(config, length, index) + products
-
-    def fill_defaults(self, config: Any) -> None:
-        super().fill_defaults(config)
-        config.model.layer = self.name
 
 
-FAMILY = DebertaV3()
+FAMILY = Family(
+    name="deberta_v3",
+    title="a DeBERTa-v3",
+    model_type="deberta-v2",
+    with_heads="bert_jax.families.deberta_v3.model:DebertaWithHeads",
+    has_nsp_head=False,
+    has_segments=False,
+    model={"layer": "deberta_v3"},
+    fixed=(
+        ("layer", "deberta_v3", "has layers of its own"),
+        ("positions", "learnt", "has positions of its own"),
+        ("position_initializer", "normal", "has no embeddings of positions"),
+        ("type_vocab_size", 1, "has no segments"),
+        ("causal", False, "has attention in both directions"),
+    ),
+    check=_check,
+    layout="bert_jax.families.deberta_v3.layout:LAYOUT",
+    fields=FIELDS,
+    registry_entries={
+        **electra.ENTRIES,
+        "model.layer": {"deberta_v3": "bert_jax.families.deberta_v3.model:Layer"},
+    },
+    vocabulary="bert_jax.tokenization.tokenizer_json:UNIGRAM",
+    task=electra.whole_task,
+    replaced_tokens="bert_jax.families.deberta_v3.replaced:DebertaReplacedTokens",
+)

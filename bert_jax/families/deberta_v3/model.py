@@ -136,6 +136,13 @@ class Layer(EncoderLayer):
 
     attends: ClassVar = DisentangledAttention
 
+    @staticmethod
+    def flops(config: BertConfig, length: int, index: int) -> int:
+        """Returns BERT's, and the products of queries and of keys with distances."""
+        distances = min(2 * length, 2 * config.field("position_buckets"))
+        products = 2 * 2 * length * distances * config.hidden_size
+        return EncoderLayer.flops(config, length, index) + products
+
 
 class AddedEmbedding(Embedding):
     """A table that is added to another one, which learns nothing from the sum: the
@@ -200,6 +207,7 @@ class Deberta(Bert):
     """The part that every task shares: 183,831,552 parameters for Base."""
 
     has_pooler: ClassVar[bool] = False
+    has_positions: ClassVar[bool] = False
     base: nn.Module | None = None  # see `AddedEmbedding`
 
     def embeds(self, config: BertConfig) -> nn.Module:
@@ -237,6 +245,7 @@ _POOLER = HiddenLayer(gelu, drops_input=False)
 class DebertaWithHeads(ElectraWithHeads):
     """DeBERTa-v3 with any set of heads."""
 
+    trunk: ClassVar = Deberta
     hidden_layers: ClassVar = {
         "sequence_classification": _POOLER,
         "multiple_choice": _POOLER,

@@ -14,7 +14,9 @@ class DebertaReplacedTokens(ReplacedTokens):
     """DeBERTa-v3's models."""
 
     def setup(self) -> None:
-        self.generator = BertForPreTraining(generator_config(self.config))
+        self.generator = BertForPreTraining(
+            generator_config(self.config), trunk=Deberta, has_nsp_head=False
+        )
         table = self.generator.bert.embeddings.word_embeddings
         self.bert = Deberta(self.config, table)
         self.replaced_tokens = DebertaDiscriminator(self.config)

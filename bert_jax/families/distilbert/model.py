@@ -28,6 +28,7 @@ class DistilBert(Bert):
 class DistilBertWithHeads(BertWithHeads):
     """DistilBERT with any set of heads."""
 
+    trunk: ClassVar = DistilBert
     hidden_layers: ClassVar = {
         "sequence_classification": _RELU,
         "multiple_choice": _RELU,

@@ -54,6 +54,7 @@ class ElectraWithHeads(BertWithHeads):
     """ELECTRA with any set of heads, of which `replaced_tokens` gives each token a
     logit of being a replaced one."""
 
+    trunk: ClassVar[Any] = Electra
     hidden_layers: ClassVar = {
         "sequence_classification": HiddenLayer(gelu, drops_input=True),
         "multiple_choice": HiddenLayer(gelu, drops_input=False),

@@ -17,15 +17,14 @@ from jaxtyping import Array, Float, Int
 
 from bert_jax.errors import UserError
 from bert_jax.families.electra.model import Electra, ElectraDiscriminator
+from bert_jax.family import FAMILIES, GENERATOR
 from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import BertForPreTraining
-from bert_jax.registry import FAMILIES
 from bert_jax.tasks.objectives import Objective, lm_losses, lm_weights
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 LAMBDA = 50.0  # multiple of the discriminator's loss
-GENERATOR = "generator"  # its name among a run's parameters, and its folder's
 
 
 def generator_config(config: BertConfig) -> BertConfig:
@@ -79,6 +78,28 @@ class ReplacedTokens(nn.Module):
         replaced = self.replaced_tokens(encoded, packed)
         return {"masked_lm_logits": logits, "ids": ids, "replaced_logits": replaced}
 
+    @classmethod
+    def split(
+        cls, config: BertConfig, params: Mapping[str, Any]
+    ) -> dict[str, tuple[BertConfig, Mapping[str, Any]]]:
+        """Returns the models of a run with a generator. See `Family.models`."""
+        bert, trunk = cls.complete(params["bert"], params[GENERATOR]["bert"])
+        own = {name: x for name, x in params.items() if name != GENERATOR}
+        generator = {**params[GENERATOR], "bert": trunk}
+        return {
+            "": (config, {**own, "bert": bert}),
+            GENERATOR: (generator_config(config), generator),
+        }
+
+    @classmethod
+    def join(
+        cls, params: Mapping[str, Any], others: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Inverts `split`. `others` has the generator's parameters, if known."""
+        generator = others.get(GENERATOR, {"bert": {}})
+        bert, trunk = cls.shared(params["bert"], generator["bert"])
+        return {**params, "bert": bert, GENERATOR: {**generator, "bert": trunk}}
+
     @staticmethod
     def complete(
         bert: Mapping[str, Any], generator: Mapping[str, Any]
@@ -93,32 +114,6 @@ class ReplacedTokens(nn.Module):
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Inverts `complete`. `generator` is empty if there is none."""
         raise NotImplementedError
-
-
-def split_models(
-    config: BertConfig, params: Mapping[str, Any]
-) -> dict[str, tuple[BertConfig, Mapping[str, Any]]]:
-    """Returns a run's models. See `Family.models`."""
-    if GENERATOR not in params:
-        return {"": (config, params)}
-    join = FAMILIES[config.architecture].replaced_tokens.complete
-    bert, trunk = join(params["bert"], params[GENERATOR]["bert"])
-    own = {name: x for name, x in params.items() if name != GENERATOR}
-    generator = {**params[GENERATOR], "bert": trunk}
-    return {
-        "": (config, {**own, "bert": bert}),
-        GENERATOR: (generator_config(config), generator),
-    }
-
-
-def join_models(
-    architecture: str, params: Mapping[str, Any], others: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Returns a run's parameters. See `Family.joined`."""
-    generator = others.get(GENERATOR, {"bert": {}})
-    share = FAMILIES[architecture].replaced_tokens.shared
-    bert, trunk = share(params["bert"], generator["bert"])
-    return {**params, "bert": bert, GENERATOR: {**generator, "bert": trunk}}
 
 
 def put_tokens(
@@ -172,8 +167,8 @@ def scores(outputs: Arrays, batch: Arrays) -> dict[str, tuple[Array, Array]]:
 def create_model(config: BertConfig) -> nn.Module:
     """Returns the family's `ReplacedTokens`. Raises UserError if it has none."""
     family = FAMILIES[config.architecture]
-    if not hasattr(family, "replaced_tokens"):
-        known = (name for name, x in FAMILIES.items() if hasattr(x, "replaced_tokens"))
+    if family.replaced_tokens is None:
+        known = (name for name, x in FAMILIES.items() if x.replaced_tokens)
         raise UserError(
             f"config.task.objective=replaced_tokens: {family.title} is not trained so; "
             f"set --config.model.architecture to one of {', '.join(known)}"
@@ -198,6 +193,7 @@ OBJECTIVE = Objective(
 class Generator(BertForPreTraining):
     """ELECTRA's masked LM with embeddings of another model."""
 
+    has_nsp_head: bool = False
     embeddings: nn.Module | None = None
 
     def setup(self) -> None:
@@ -211,7 +207,8 @@ class ElectraReplacedTokens(ReplacedTokens):
     def setup(self) -> None:
         self.bert = Electra(self.config)
         self.replaced_tokens = ElectraDiscriminator(self.config)
-        self.generator = Generator(generator_config(self.config), self.bert.embeddings)
+        sizes, embeddings = generator_config(self.config), self.bert.embeddings
+        self.generator = Generator(sizes, embeddings=embeddings)
 
     @staticmethod
     def complete(

@@ -3,11 +3,11 @@
 See docs/elmo.md.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_jax.family import Family, LazyImport
+from bert_jax.families.elmo.fields import FIELDS
+from bert_jax.family import Family
 
 if TYPE_CHECKING:
     from bert_jax.families.elmo.loading import Elmo as Frozen
@@ -28,37 +28,26 @@ def load(folder: str | Path) -> "Frozen":
     return loading.load(folder)
 
 
-class Elmo(Family):
-    """The differences between ELMo and BERT."""
+def _describe_input(config: Any) -> str:
+    cased = "uncased" if config.tokenizer.lowercase else "cased"
+    return f"read by their characters, cut at {config.task.words}, {cased}"
 
-    name, title = "elmo", "an ELMo"
-    vocabulary = None  # words are read by their characters
-    source = LazyImport("bert_jax.families.elmo.sources:ElmoSource")
-    weights_file = "options.json"
-    model_type = ""
-    attends = has_segments = shares_rows = False
-    trunk_name = "elmo"
-    pretraining = LazyImport("bert_jax.families.elmo.pretraining:Elmo")
-    fields = LazyImport("bert_jax.families.elmo.fields:FIELDS")
-    extractor = LazyImport("bert_jax.families.elmo.extractor:ElmoExtractor")
-    registry_entries: Mapping[str, Mapping[str, str]] = {
+
+FAMILY = Family(
+    name="elmo",
+    title="an ELMo",
+    model_type="",
+    has_segments=False,
+    fields=FIELDS,
+    registry_entries={
         "optimizer.name": {"adagrad": "bert_jax.families.elmo.optimizer:adagrad"}
-    }
-
-    def task(self, name: str, task: Any) -> Any:
-        from bert_jax.families.elmo import tasks
-
-        return tasks.of(name, task)
-
-    def fill_defaults(self, config: Any) -> None:
-        """Sets nothing: no text is embedded, and `nsp` has no meaning."""
-
-    def describe_input(self, config: Any) -> str:
-        cased = "uncased" if config.tokenizer.lowercase else "cased"
-        return f"read by their characters, cut at {config.task.words}, {cased}"
-
-    def export_error(self, task: Any) -> str:
-        return "" if task["name"] == self.name else super().export_error(task)
-
-
-FAMILY = Elmo()
+    },
+    vocabulary=None,  # words are read by their characters
+    task="bert_jax.families.elmo.tasks:of",
+    pretraining="bert_jax.families.elmo.pretraining:Elmo",
+    trunk_name="elmo",
+    extractor="bert_jax.families.elmo.extractor:ElmoExtractor",
+    source="bert_jax.families.elmo.sources:ElmoSource",
+    weights_file="options.json",
+    describe_input=_describe_input,
+)

@@ -3,28 +3,35 @@
 See docs/gpt.md.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.family import Family, LazyImport
+from bert_jax.families.gpt.fields import FIELDS
+from bert_jax.family import Family
 
 
-class Gpt(Family):
-    """The differences between GPT and BERT."""
+def _check(config: Any) -> None:
+    if not config.causal:
+        raise UserError(
+            "config.model.architecture=gpt: a GPT reads left to right, so "
+            "config.model.causal must be True; start from configs/gpt.py, or from "
+            "a config of configs/finetune/ with :model=gpt"
+        )
 
-    name, title = "gpt", "a GPT"
-    trunk = LazyImport("bert_jax.families.gpt.model:Gpt")
-    for_pretraining = LazyImport("bert_jax.families.gpt.model:GptForPreTraining")
-    with_heads = LazyImport("bert_jax.families.gpt.model:GptWithHeads")
-    initializer = LazyImport("flax.linen.initializers:normal")
-    vocabulary = LazyImport("bert_jax.families.gpt.vocabulary:BYTE_PAIRS")
-    assemble = LazyImport("bert_jax.families.gpt.pretraining:fill")
-    layout = LazyImport("bert_jax.families.gpt.layout:LAYOUT")
-    model_type = "openai-gpt"
-    has_nsp_head = has_segments = shares_rows = False
-    fields = LazyImport("bert_jax.families.gpt.fields:FIELDS")
-    registry_entries: Mapping[str, Mapping[str, str]] = {
+
+FAMILY = Family(
+    name="gpt",
+    title="a GPT",
+    model_type="openai-gpt",
+    with_heads="bert_jax.families.gpt.model:GptWithHeads",
+    for_pretraining="bert_jax.families.gpt.model:GptForPreTraining",
+    has_nsp_head=False,
+    has_segments=False,
+    model={"initializer": "bert_jax.families.gpt.model:initializer"},
+    check=_check,
+    layout="bert_jax.families.gpt.layout:LAYOUT",
+    fields=FIELDS,
+    registry_entries={
         "optimizer.name": {
             "openai_adam": "bert_jax.families.gpt.optimizer:openai_adam"
         },
@@ -32,32 +39,8 @@ class Gpt(Family):
             "openai_linear": "bert_jax.families.gpt.optimizer:warmup_linear",
             "openai_cosine": "bert_jax.families.gpt.optimizer:warmup_cosine",
         },
-    }
-    bare_heads = ("masked_lm",)  # the language model's matrix is the embeddings'
-
-    def check(self, config: Any) -> None:
-        if not config.causal:
-            raise UserError(
-                "config.model.architecture=gpt: a GPT reads left to right, so "
-                "config.model.causal must be True; start from configs/gpt.py, or from "
-                "a config of configs/finetune/ with :model=gpt"
-            )
-
-    def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
-        return 2 * predictions * config.hidden_size * config.vocab_size
-
-    def task(self, name: str, task: Any) -> Any:
-        from bert_jax.families.gpt import finetuning
-
-        return finetuning.of(name, task)
-
-    def export_error(self, task: Any) -> str:
-        if not task.get("both_orders", False):
-            return ""
-        return (
-            "config.task.both_orders=True adds the vectors of both orders of a pair; "
-            "Hugging Face's GPT has no such part"
-        )
-
-
-FAMILY = Gpt()
+    },
+    vocabulary="bert_jax.families.gpt.vocabulary:BYTE_PAIRS",
+    assemble="bert_jax.families.gpt.pretraining:fill",
+    task="bert_jax.families.gpt.finetuning:of",
+)

@@ -28,7 +28,7 @@ class GptLayout(Layout):
     """The differences from BERT's layout."""
 
     family = "gpt"
-    # The language model adds no parameters.
+    bare_heads = ("masked_lm",)  # the language model's matrix is the embeddings'
     architectures: Mapping[str, Any] = {
         "OpenAIGPTLMHeadModel": ("masked_lm",),
         "OpenAIGPTModel": (),
@@ -82,6 +82,14 @@ class GptLayout(Layout):
     )
     fixed: Mapping[str, Any] = {}
     has_direction = False
+
+    def export_error(self, task: Mapping[str, Any]) -> str:
+        if not task.get("both_orders", False):
+            return ""
+        return (
+            "config.task.both_orders=True adds the vectors of both orders of a pair; "
+            "Hugging Face's GPT has no such part"
+        )
 
     def model_fields(
         self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path

@@ -5,6 +5,8 @@ after each residual. Before them only the token's and the position's vector are 
 without LayerNorm. After them there is no pooler.
 """
 
+from typing import Any, ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -15,9 +17,19 @@ from bert_jax.models.attention import AttentionMask
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded, Encoder, Packed, last_token
 from bert_jax.models.heads import vocabulary_logits
-from bert_jax.models.layers import Embedding, constrain_rows, dropout, gather_positions
-from bert_jax.models.positions import positions_of
+from bert_jax.models.layers import (
+    Embedding,
+    constrain_rows,
+    dropout,
+    shared_initializer,
+)
 from bert_jax.types import DropoutKey
+
+
+def initializer(config: BertConfig, names: Any) -> nn.initializers.Initializer:
+    """Returns a normal distribution that is not cut, whatever the array."""
+    del names
+    return shared_initializer(nn.initializers.normal, config.initializer_range)
 
 
 class GptEmbeddings(nn.Module):
@@ -32,14 +44,14 @@ class GptEmbeddings(nn.Module):
     def setup(self) -> None:
         config = self.config
         self.word_embeddings = Embedding(config, config.vocab_size, "vocab")
-        if (added := positions_of(config).embedding) is not None:
+        if (added := config.position_encoding.embedding) is not None:
             self.position_embeddings = added(config)
 
     def __call__(
         self, input_ids: Int[Array, "batch length"], key: DropoutKey
     ) -> Float[Array, "batch length hidden"]:
         total = self.word_embeddings(input_ids)
-        if positions_of(self.config).embedding is not None:
+        if self.config.position_encoding.embedding is not None:
             total += self.position_embeddings.embed(input_ids.shape[1], None)
         # As LayerNorm does in BERT: the layers after this compute in this type.
         total = total.astype(self.config.dtype)
@@ -51,6 +63,7 @@ class Gpt(nn.Module):
     released (without the rows of the special tokens)."""
 
     config: BertConfig
+    has_positions: ClassVar[bool] = True
 
     def setup(self) -> None:
         self.embeddings = GptEmbeddings(self.config)
@@ -84,18 +97,11 @@ class Gpt(nn.Module):
         last = self.encoder.last_layer_at(states, mask, keys[1], positions)[:, 0]
         return Encoded(sequence, sequence[:, :0], last, last, states)
 
-    def first(
-        self,
-        sequence: Float[Array, "batch length hidden"],
-        input_mask: Int[Array, "batch length"],
-    ) -> Float[Array, "batch hidden"]:
-        """Returns the vector of the last token instead, `_classify_` in fine-tuning."""
-        return gather_positions(sequence, last_token(input_mask))[:, 0]
-
 
 class GptWithHeads(BertWithHeads):
     """GPT with any set of heads. For several sequences in a row it adds the vectors."""
 
+    trunk: ClassVar = Gpt
     # Position embeddings that the language model also scores, after the tokens, as in
     # the published code's fine-tuning, whose one table holds both.
     scored_positions: int = 0
@@ -134,9 +140,11 @@ class GptForPreTraining(nn.Module):
     """GPT with its language model, called as `BertForPreTraining` is."""
 
     config: BertConfig
+    trunk: Any = Gpt
+    has_nsp_head: bool = False
 
     def setup(self) -> None:
-        self.bert = Gpt(self.config)
+        self.bert = self.trunk(self.config)
 
     def __call__(
         self,

@@ -15,9 +15,10 @@ from bert_jax.data.rows import Batch, Feature, text_feature
 from bert_jax.data.tables import Row
 from bert_jax.families.gpt import vocabulary as byte_pairs
 from bert_jax.family import require_values
+from bert_jax.models.config import encoder_flops
 from bert_jax.tasks.fill_mask import Blanks, Continue, FillMask
 from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.tasks.task import require_text
+from bert_jax.tasks.task import Shapes, require_text
 from bert_jax.types import Arrays
 
 
@@ -27,6 +28,12 @@ class GptPretraining(Pretraining):
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         _check(config)
         super().__init__(config, tokenizer)
+
+    def flops(self, shapes: Shapes) -> int:
+        batch, length = shapes["input_ids"]
+        sizes = self.model_config
+        scores = 3 * 2 * (length - 1) * sizes.hidden_size * sizes.vocab_size
+        return batch * (encoder_flops(sizes, length) + scores)
 
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
         """Returns the predictor for `--mode=predict`."""

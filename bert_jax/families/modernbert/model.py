@@ -5,18 +5,16 @@ no biases. Every third layer sees the whole text, the others a window.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import flax.linen as nn
-import jax
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.families.modernbert.rotary import rotary
 from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
 from bert_jax.models.attention import AttentionMask, SelfAttention
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Encoded, Encoder, Packed
+from bert_jax.models.encoder import Bert, Encoded, Encoder, Layer, Packed
 from bert_jax.models.heads import BertForPreTraining, MaskedLmHead
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS as ACTS
 from bert_jax.models.layers import (
@@ -25,11 +23,26 @@ from bert_jax.models.layers import (
     constrain_rows,
     dropout,
     gather_positions,
+    layer_keys,
     layer_norm,
     masked_means,
+    shared_initializer,
 )
 
 GLOBAL, LOCAL = rotary("global_rope_theta"), rotary("local_rope_theta")
+
+
+def initializer(
+    config: BertConfig, names: tuple[str, ...]
+) -> nn.initializers.Initializer:
+    """Returns that of `_init_weights` in `transformers`: a smaller deviation into the
+    residual stream."""
+    stddev = config.initializer_range
+    if names[-1] == "labels":
+        stddev = config.hidden_size**-0.5
+    elif names[0] in ("heads", "mlp") or names[-1] == "pooled":
+        stddev *= (2 * config.num_hidden_layers) ** -0.5
+    return shared_initializer(nn.initializers.truncated_normal, stddev)
 
 
 class ModernBertEmbeddings(nn.Module):
@@ -60,14 +73,23 @@ class ModernBertEmbeddings(nn.Module):
         return self.layer_norm(self.word_embeddings(input_ids))
 
 
-class Layer(nn.Module):
+class ModernBertLayer(Layer):
     """Attention and GeGLU, each after a LayerNorm and added to its input.
 
     The first layer's attention reads the embeddings, which have their own LayerNorm.
     """
 
-    config: BertConfig
-    final_norm: ClassVar[Callable[..., nn.Module]] = staticmethod(layer_norm)
+    final_norm: ClassVar = staticmethod(layer_norm)
+    takes_positions: ClassVar[bool] = True
+
+    @staticmethod
+    def flops(config: BertConfig, length: int, index: int) -> int:
+        """Returns the FLOPs of a layer with GeGLU, and perhaps a window."""
+        hidden, inner, seen = config.hidden_size, config.intermediate_size, length
+        if index % config.field("global_attn_every_n_layers"):
+            seen = min(length, config.field("local_attention") + 1)
+        projections = 2 * length * (4 * hidden * hidden + 3 * hidden * inner)
+        return int(projections + 2 * 2 * length * seen * hidden)
 
     @nn.compact
     def __call__(
@@ -80,12 +102,10 @@ class Layer(nn.Module):
     ) -> tuple[Array, Array]:
         """Encodes as `EncoderLayer` does."""
         config, rate = self.config, self.config.hidden_dropout_prob
-        keys = (None, None)
-        if key is not None:
-            keys = tuple(jax.random.split(jax.random.fold_in(key, index)))
+        keys = layer_keys(key, index, 2)
         attends = config
         if index % config.field("global_attn_every_n_layers"):
-            attends = dataclasses.replace(config, positions=f"{config.positions}_local")
+            attends = dataclasses.replace(config, position_encoding=LOCAL)
             mask = mask.with_window(config.field("local_attention") // 2)
 
         normed = hidden
@@ -136,6 +156,7 @@ class ModernBert(Bert):
     Base, without the head."""
 
     embeds: ClassVar = ModernBertEmbeddings
+    has_positions: ClassVar[bool] = False
 
     def setup(self) -> None:
         self.embeddings = self.embeds(self.config)
@@ -189,6 +210,8 @@ class ModernBert(Bert):
 class ModernBertWithHeads(BertWithHeads):
     """ModernBERT with any set of heads, which all read `ModernBert.head`."""
 
+    trunk: ClassVar = ModernBert
+
     @staticmethod
     def uses_pooler(head: str) -> bool:
         """Returns False, because there is no pooler."""
@@ -208,7 +231,9 @@ class ModernBertWithHeads(BertWithHeads):
 class ModernBertForPreTraining(BertForPreTraining):
     """ModernBERT with its masked LM."""
 
-    lm_head: ClassVar = Decoder
+    trunk: Any = ModernBert
+    lm_head: Any = Decoder
+    has_nsp_head: bool = False
 
     def token_logits(
         self, hidden: Float[Array, "..."], training: bool = False

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bert_jax.families.roberta.model import Roberta, RobertaEmbeddings
+from bert_jax.families.roberta.model import Roberta, RobertaEmbeddings, RobertaWithHeads
 from bert_jax.models.attention import AttentionMask
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
@@ -71,3 +71,9 @@ class MPNet(Roberta):
         mask = super().attention_mask(input_mask, packed)
         bias = self.relative_bias(input_mask.shape[1])
         return dataclasses.replace(mask, position_bias=bias)
+
+
+class MPNetWithHeads(RobertaWithHeads):
+    """MPNet with any set of heads."""
+
+    trunk: ClassVar = MPNet

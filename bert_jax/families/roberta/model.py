@@ -81,4 +81,5 @@ class RobertaWithHeads(BertWithHeads):
     """RoBERTa with any set of heads. Its classifier of texts is fairseq's
     RobertaClassificationHead."""
 
+    trunk: ClassVar = Roberta
     hidden_layers: ClassVar = {"sequence_classification": HiddenLayer(jnp.tanh, True)}

@@ -3,17 +3,12 @@
 See docs/encoders.md.
 """
 
-from bert_jax.families.roberta import Roberta
-from bert_jax.family import LazyImport
+from bert_jax.families import roberta
 
-
-class XlmRoberta(Roberta):
-    """The differences between XLM-R and RoBERTa."""
-
-    name, title = "xlm_roberta", "an XLM-R"
-    vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:UNIGRAM")
-    layout = LazyImport("bert_jax.families.roberta.layout:XLM_ROBERTA")
-    model_type = "xlm-roberta"
-
-
-FAMILY = XlmRoberta()
+FAMILY = roberta.FAMILY.replace(
+    name="xlm_roberta",
+    title="an XLM-R",
+    model_type="xlm-roberta",
+    layout="bert_jax.families.roberta.layout:XLM_ROBERTA",
+    vocabulary="bert_jax.tokenization.tokenizer_json:UNIGRAM",
+)

@@ -1,4 +1,4 @@
-"""The kernel for the devices at hand: entries of `models.attention.ATTENTIONS`."""
+"""The kernel for the devices at hand: values of `model.attention`."""
 
 from typing import Any
 
@@ -23,10 +23,8 @@ def fused_attention(
     """Runs FlashAttention's method on a GPU. On a TPU it runs a kernel of whole rows,
     or JAX's splash attention for longer ones."""
     if layers.platform_name() != "tpu":
-        from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
-
         packed = jnp.stack([query, keys, value], axis=3)
-        return fused_attention(packed, mask.ids, rate, key, causal, mask.window), None
+        return packed_attention(packed, mask, rate, key, causal), None
     if query.shape[1] <= LONGEST_WHOLE_ROW:
         from bert_jax.models.kernels.whole_row import whole_row_attention
 
@@ -37,6 +35,21 @@ def fused_attention(
     _require_no_dropout("fused", rate, key)
     sees = (mask.ids, causal, mask.window)
     return splash_attention(query, keys, value, *sees), None
+
+
+def packed_attention(
+    packed: Float[Array, "batch length heads 3 head_dim"],
+    mask: AttentionMask,
+    rate: float,
+    key: DropoutKey,
+    causal: bool,
+    bias: Float[Array, "heads 3 head_dim"] | None = None,
+) -> Float[Array, "batch length heads head_dim"]:
+    """Runs the GPU's kernel (`kernels.fused.fused_attention`)."""
+    from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
+
+    sight = (mask.ids, rate, key, causal, mask.window)
+    return fused_attention(packed, *sight, bias=bias)
 
 
 def cudnn_attention(
