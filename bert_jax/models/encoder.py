@@ -63,7 +63,8 @@ class Embeddings(nn.Module):
 
 
 class Layer(nn.Module):
-    """What the encoder reads of a layer. `bert_jax.load` looks for its `attention`."""
+    """The part of a layer that the encoder reads. `bert_jax.load` looks for its
+    `attention`."""
 
     config: BertConfig
     # Whether its last argument is `positions`, at which alone it is computed.
