@@ -23,6 +23,7 @@ from bert_jax.registry import ATTENTIONS, FAMILIES, LAYERS, POSITIONS
 
 # Name of a model that a run may train next to its own (`Family.replaced_tokens`).
 GENERATOR = "generator"
+_NAMES = {"model.attention", "model.layer", "model.positions"}  # may be a config file's
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -161,7 +162,7 @@ def bert_config(model: Any, vocab_size: int) -> BertConfig:
     others = {name: model.get(name, default) for name, default in own}
     known = fields.FIELDS | dict(family.fields)
     for name, value in (values | others).items():
-        if f"model.{name}" in known:
+        if f"model.{name}" in known.keys() - _NAMES:
             require_value(known, f"model.{name}", value)
     if isinstance(path := values.get("initializer"), str):
         values["initializer"] = registry.import_object(path)

@@ -13,6 +13,7 @@ from runs import here, losses, run
 import bert_jax
 from bert_jax import registry
 from bert_jax.config import configuration
+from bert_jax.convert import weights
 from bert_jax.models import attention
 from bert_jax.runtime import storage
 from bert_jax.training import setup, sharding
@@ -89,6 +90,8 @@ def test_attention(file):
     inside = np.where(distance <= 16, every, 0)
     inside /= inside.sum(axis=-1, keepdims=True)
     assert_close(near, inside)
+    del registry.ATTENTIONS["window"]  # as in a new process
+    assert weights.read_weights("run").config.attention == "window"
 
 
 @pytest.mark.slow

@@ -153,7 +153,8 @@ def test_work_directory(tmp_path, scan_layers):
     run, out = tmp_path / "run", tmp_path / "out"
     config = tiny.get_config()
     with config.unlocked():
-        config.model.update(dataclasses.asdict(CONFIG))
+        sizes = {k: v for k, v in vars(CONFIG).items() if k in config.model}
+        config.model.update(sizes)
         config.model.scan_layers = scan_layers
         config.tokenizer.vocab_size = 20
         config.corpus.max_seq_length = 6
