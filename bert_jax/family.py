@@ -79,7 +79,7 @@ class Family:
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
-        is_path = isinstance(value, str) and ":" in value
+        is_path = isinstance(value, str) and registry.IMPORT_PATH.fullmatch(value)
         return registry.import_object(value) if is_path else value
 
     def replace(self, **values: Any) -> "Family":

@@ -7,11 +7,14 @@ further entries (`Family.registry_entries`).
 import importlib
 import importlib.util
 import pkgutil
+import re
 from collections import UserDict
 from typing import Any
 
 from bert_jax.errors import UserError
 
+# MODULE:NAME, which represents an object.
+IMPORT_PATH = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):\w+")
 ADDED: set[str] = set()  # names that a config file has added
 
 

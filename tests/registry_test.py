@@ -4,8 +4,9 @@ import optax
 import pytest
 
 from bert_jax import registry
+from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from bert_jax.family import Family
+from bert_jax.family import BERT, Family
 
 
 def test_registry_finds_a_family_s_parts_by_name():
@@ -21,3 +22,10 @@ def test_registry_finds_a_family_s_parts_by_name():
     said = r"^config\.optimizer\.schedule='round': choose one of polynomial, .*, flat; "
     with pytest.raises(UserError, match=said):
         registry.SCHEDULES.lookup("round")
+
+
+def test_a_family_of_one_s_own_leaves_bert_its_weights(monkeypatch):
+    mine = BERT.replace(name="mine", title="Mine: a BERT")
+    monkeypatch.setitem(registry.FAMILIES, "mine", mine)
+    assert weights.find_source("mini").family is BERT
+    assert mine.title == "Mine: a BERT" and "values of a family" in (mine.__doc__ or "")

@@ -79,13 +79,14 @@ def complete_config(
     Raises:
       UserError: a value is not valid for its field.
     """
-    model = recorded.get("model") or {}
-    config = with_defaults(recorded["task"].get("name"), model.get("architecture"))
     try:
-        config.update({n: _tuples(v) for n, v in recorded.items() if n in config})
+        model = recorded.get("model") or {}
+        config = with_defaults(recorded["task"].get("name"), model.get("architecture"))
+        config.update({name: _tuples(value) for name, value in recorded.items()})
         check_config(config, code=code)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
+    # A ConfigDict raises these for a value of another type.
+    except (UserError, AttributeError, TypeError, ValueError) as error:
+        raise UserError(f"{where}: {' '.join(str(error).split())}") from error
     return config
 
 
@@ -191,12 +192,21 @@ def _as_type(kind: type, value: Any) -> Any:
     Raises:
       KeyError, TypeError, ValueError: It has another type.
     """
+    value = _plain(value)
     if kind is tuple and isinstance(value, list | tuple):
-        return tuple(value)
-    is_text = isinstance(value, str)
-    if value is None or (not is_text and isinstance(value, bool) != (kind is bool)):
+        return tuple(map(_plain, value))
+    # A column's name may be its number.
+    others = {bool: (bool,), int: (int,), float: (int, float), str: (int,)}
+    if not isinstance(value, str) and type(value) not in others.get(kind, ()):
         raise TypeError(f"not of type {kind.__name__}")
     return _PARSERS[kind].parse(str(value))
+
+
+def _plain(value: Any) -> Any:
+    """Returns a path's text, and Python's form of NumPy's numbers, texts and arrays."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def check_config(config: ConfigDict, *, code: bool = True) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -27,6 +28,7 @@ from ml_collections import ConfigDict
 from bert_jax.config import fields
 from bert_jax.config.field import Field
 from bert_jax.errors import UserError
+from bert_jax.registry import IMPORT_PATH
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # In a wheel they are data of the package.
@@ -36,8 +38,6 @@ if not CONFIGS.is_dir():
 # Packages whose code a run's record leaves out: their version is that of the software.
 _OURS = {"bert_jax", *sys.stdlib_module_names}
 _INSTALLED = {"site-packages", "dist-packages"}
-# A registry's values may name an object so.
-_IMPORT_PATH = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):\w+")
 _LOADED: dict[Path, list[Path]] = {}  # by each config file, when it last ran
 _loaded: ContextVar[list[Path]] = ContextVar("files that the present one has loaded")
 
@@ -118,16 +118,18 @@ def run_file(path: Path) -> dict[str, Any]:
       UserError: it fails.
     """
     _loaded.get([]).append(path.resolve())
-    module: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    # Dataclasses look for their module, whose name hides no module here.
+    module = ModuleType(f"config {path.stem}")
+    sys.modules[module.__name__], module.__file__ = module, str(path)
     try:
         # Not `import`: its cache misses an edit of the same size in the same second.
-        exec(compile(path.read_bytes(), path, "exec"), module)
+        exec(compile(path.read_bytes(), path, "exec"), vars(module))
     except (UserError, KeyboardInterrupt):
         raise
     # The file is the user's code: it may raise anything, SystemExit too.
     except BaseException as error:
         raise _raised(path, error) from error
-    return module
+    return vars(module)
 
 
 def read_code(spec: str) -> dict[str, bytes]:
@@ -179,7 +181,7 @@ def _imported(content: bytes, package: str) -> Iterator[str]:
                 base = importlib.util.resolve_name(base, package)
                 names = [f"{base}.{alias.name}" for alias in node.names]
             case ast.Constant(value=str() as text):
-                names = [x[1] for x in [_IMPORT_PATH.fullmatch(text)] if x]
+                names = [x[1] for x in [IMPORT_PATH.fullmatch(text)] if x]
         for name in names:
             parts = name.split(".")
             if parts[0] not in _OURS:

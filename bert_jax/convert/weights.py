@@ -205,7 +205,9 @@ class HuggingFace(Source):
         self._path = pathlib.Path(folder / self.CONFIG)
         self._fields = untrusted.read_object(folder / self.CONFIG)
         kind = self._fields.get("model_type") or "bert"  # old folders name none
-        known = {family.model_type: family for family in FAMILIES.values()}
+        known = dict[str, Family]()
+        for family in FAMILIES.values():  # one that a config file adds comes last
+            known.setdefault(family.model_type, family)
         known.pop("", None)  # for families that `transformers` does not have
         if kind not in [*known]:
             raise UserError(

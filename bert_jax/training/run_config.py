@@ -68,10 +68,10 @@ def config_of(
     resumes = not is_inference and workdir.has_config(folder)
     for name, value in flags.items():
         there, here = configuration.set_field(config, name, value)
-        if is_inference and name == "task.dev_file" and "dev_fraction" in config.task:
-            config.task.dev_fraction = 0.0  # that file is dev now
         if there != here and name in fixed and not resumes:
             _refuse(config, name, there, here, folder if asks_run else None)
+    if is_inference and flags.get("task.dev_file") and "dev_fraction" in config.task:
+        config.task.dev_fraction = 0.0  # that file is dev now
     named = config.init_from
     if config.model.lora_rank and named and not named.startswith(hub.PREFIX):
         # The run reads its base there again, from whatever folder.
@@ -148,7 +148,8 @@ def _asked_run(folder: Path, given: ConfigDict | None) -> ConfigDict:
     workdir.require_one_seed(folder, config)
     here = configuration.with_defaults()
     # The folder may be of somebody else, who must not decide whose pages may call.
-    config.mesh, config.serve = here.mesh, (given or here).serve
+    config.mesh.update(here.mesh)
+    config.serve.update((given or here).serve)
     return config
 
 

@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
@@ -185,6 +186,7 @@ def get_config(config):
     config.masking.statistics = Field("words.npy", path=True)
     config.optimizer.momentum = Field(0.9, "[0, 1)")
     config.model.width = Field(8, "[1, 64]")
+    config.mine = {{"x": Field(2)}}
     config.train.{} = 3
 """
 
@@ -198,11 +200,62 @@ def test_a_config_file_adds_fields_to_any_group(tmp_path):
     recorded = json.loads(json.dumps(config.to_dict()))
     again = configuration.complete_config(recorded, "config.json")
     assert again.masking.statistics == "words.npy" and again == config
+    assert again.mine.x == 2
     with pytest.raises(UserError, match=r"momentum=1\.0: must be in"):
         load("optimizer.momentum=1.0", spec=str(path))
     path.write_text(OWN.format("num_step"))
     with pytest.raises(UserError, match=r"num_step: no such.*mean .*num_steps\?"):
         load(spec=str(path))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("task.labels", np.unique(["neg", "pos"]), ("neg", "pos")),
+        ("task.labels", [*np.unique(["neg", "pos"])], ("neg", "pos")),
+        ("train.extend", np.True_, True),
+        ("train.num_steps", np.int64(3), 3),
+        ("optimizer.learning_rate", 1, 1.0),
+        ("optimizer.learning_rate", "1e-4", 1e-4),
+        ("task.text", 1, "1"),
+        ("task.train_file", Path("a.csv"), "a.csv"),
+        ("task.labels", {"neg", "pos"}, None),
+        ("task.text", b"text", None),
+        ("task.text", ["text"], None),
+        ("task.text", True, None),
+        ("train.num_steps", 3.0, None),
+        ("train.num_steps", True, None),
+        ("train.num_steps", None, None),
+    ],
+)
+def test_values_of_python_have_the_type_of_the_field(field, value, expected):
+    config = configuration.with_defaults("text")
+    if expected is None:
+        with pytest.raises(UserError, match="takes a value of type"):
+            configuration.set_field(config, field, value)
+    else:
+        _, now = configuration.set_field(config, field, value)
+        assert now == expected and type(now) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("group", "value"), [("train", {"num_steps": "5"}), ("optimizer", 3), ("task", 3)]
+)
+def test_a_recorded_value_of_another_type_is_an_error_in_one_line(group, value):
+    recorded = configuration.with_defaults().to_dict() | {group: value}
+    with pytest.raises(UserError, match=r"^config\.json: .+") as error:
+        configuration.complete_config(recorded, "config.json")
+    assert "\n" not in str(error.value)
+
+
+def test_a_config_file_has_dataclasses_with_late_annotations(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(
+        "from __future__ import annotations\nimport dataclasses\nextends = 'tiny'\n"
+        "@dataclasses.dataclass\nclass Own:\n    steps: int = 7\n"
+        "def get_config(config):\n    config.train.num_steps = Own().steps\n"
+    )
+    assert load(spec=str(path)).train.num_steps == 7
 
 
 def test_config_file_without_a_field_of_its_task(tmp_path):

@@ -56,7 +56,7 @@ CONFIGS = {
 """,
     ),
     "pairs": (
-        "finetune/text:size=tiny",
+        "finetune/text:recipe=tiny",
         """
     config.tokenizer.vocab_file = "FOLDER/vocab.txt"
     config.task.train_file = "FOLDER/train.jsonl"
@@ -67,7 +67,7 @@ CONFIGS = {
 """,
     ),
     "squad": (
-        "finetune/squad:size=tiny",
+        "finetune/squad:recipe=tiny",
         """
     config.tokenizer.vocab_file = "FOLDER/vocab.txt"
     config.task.train_file = "FOLDER/train.json"
