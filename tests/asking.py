@@ -6,11 +6,10 @@ from pathlib import Path
 
 import jax
 import pytest
-from micro import initial_params
+from micro import bert_config, initial_params
 
 from bert_jax.convert import export, layout
 from bert_jax.models.architectures import BertWithHeads
-from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import init_model
 
 PIECES = 8000  # the first of bert-base-uncased's, the most frequent
@@ -93,9 +92,14 @@ def ner_data(data, folder):
 def make_model(folder, data, architecture="BertForPreTraining"):
     whole = data("vocab/bert-base-uncased-vocab.txt").read_text("utf-8")
     vocabulary = whole.split("\n")[:PIECES]
-    config = BertConfig(
-        *(PIECES, 32, 1, 2, 64, 128, 2, "gelu", 0.1, 0.1, 0.3, 1e-12),
-        *("float32", "einsum", "none", False),
+    config = bert_config(
+        vocab_size=PIECES,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        initializer_range=0.3,
     )
     heads = [h for h in layout.BERT.architectures[architecture] if h != "pooler"]
     network = BertWithHeads(config, heads=tuple(heads), labels=2)

@@ -11,7 +11,7 @@ from functools import partial
 
 import jax
 import pytest
-from micro import initial_params
+from micro import bert_config, initial_params
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import bert_jax
@@ -19,7 +19,6 @@ from bert_jax import main, tokenization
 from bert_jax.convert import export, layout, merge, weights
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
-from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import init_model
 from bert_jax.tasks.glue import data as glue
 from bert_jax.training import setup
@@ -62,8 +61,14 @@ def released(once_made, tmp_path):
 
 def write_weights(folder, pieces):
     """A pre-training model of one layer, as `transformers` keeps it."""
-    sizes = (pieces, 8, 1, 1, 8, 64, 2, "gelu", 0.1, 0.1, 0.02, 1e-12)
-    config = BertConfig(*sizes, "float32", "einsum", "none", False)
+    config = bert_config(
+        vocab_size=pieces,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+        max_position_embeddings=64,
+    )
     model = BertWithHeads(config, heads=("masked_lm", "next_sentence"))
     params = initial_params(partial(init_model, model))
     found = layout.Weights(config, jax.device_get(params), "BertForPreTraining")

@@ -211,8 +211,8 @@ class Encoder(nn.Module):
     ) -> Float[Array, "batch positions hidden"]:
         """Returns the last layer's output at some positions.
 
-        Computes it only there, if the layer can. XLA then leaves out the whole output,
-        unless something reads it.
+        A layer that can is computed again, there alone, on the output of the layer
+        before it. XLA then leaves out its whole output, unless something reads that.
 
         Args:
           outputs: Outputs of the embeddings, then of each layer.
@@ -221,8 +221,8 @@ class Encoder(nn.Module):
             return gather_positions(outputs[-1], positions)
         last = self.config.num_hidden_layers - 1
         hidden, _ = self._layer(last)(outputs[-2], last, mask, key, positions)
-        normed = self.config.layer_class.final_norm is not None
-        return self.final_layer_norm(hidden) if normed else hidden
+        has_norm = self.config.layer_class.final_norm is not None
+        return self.final_layer_norm(hidden) if has_norm else hidden
 
 
 class Packed(NamedTuple):

@@ -122,7 +122,8 @@ def _refuse(
     """
     field = fields.fields_of(config).get(name, PLAIN)
     run, weights = folder is not None, config.init_from
-    if not field.may_differ if run else field.fixed_by == "weights":
+    is_fixed = not field.may_differ if run else field.fixed_by == "weights"
+    if is_fixed:
         owner = f"the run in {folder}" if run else f"the model in {weights}"
         raise UserError(
             f"--config.{name}={here}: {owner} has {there!r}, and this mode must use "

@@ -1,8 +1,9 @@
 """Figures of how the code hangs together, counted in a checkout.
 
-    python -m tests.system.values [FOLDER]
+    python -m tests.system.values
 
-Fewer is better: a part is easier to understand the less it must know of the others.
+Another folder than this one may be named. Fewer is better: a part is easier to
+understand the less it must know of the others.
 """
 
 import ast

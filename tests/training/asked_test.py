@@ -159,8 +159,10 @@ def test_fields_that_the_run_decides_are_refused(runs):
         "this mode must use the run's value; leave this flag out\n"
     )
     _, err = bert("--mode=evaluate", f"--workdir={workdir}",
-                  "--config.evaluate.batch_size=8")  # fmt: skip
-    assert "config.evaluate.batch_size=8, but the run has 16\n" in err
+                  "--config.evaluate.batch_size=8",
+                  "--config.model.dtype=bfloat16")  # fmt: skip
+    assert "config.model.dtype='bfloat16', but the run has 'float32'\n" in err
+    assert "batch_size" not in err  # no number depends on it
     squad = FINETUNE / "squad.py"
     _, err = bert("--mode=predict", f"--workdir={workdir}", f"--config={squad}",
                   status=2)  # fmt: skip
