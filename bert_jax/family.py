@@ -166,7 +166,7 @@ def bert_config(model: Any, vocab_size: int) -> BertConfig:
             require_value(known, f"model.{name}", value)
     if isinstance(path := values.get("initializer"), str):
         values["initializer"] = registry.import_object(path)
-    layer = LAYERS.lookup(values.get("layer", "post_norm"))
+    layer = _find(LAYERS, values.get("layer", "post_norm"))
     if values.get("epilogue") == "fused":  # `_check_sizes` allows no other layer
         layer = registry.import_object("bert_jax.models.fused:FusedEncoderLayer")
     config = BertConfig(
@@ -174,20 +174,32 @@ def bert_config(model: Any, vocab_size: int) -> BertConfig:
         family_fields=tuple(others.items()),
         own_fields=tuple((n, x) for n, x in model.items() if f"model.{n}" not in known),
         layer_class=layer,
-        position_encoding=POSITIONS.lookup(values.get("positions", "learnt")),
-        attend=_attention(values["attention"]),
+        position_encoding=_find(POSITIONS, values.get("positions", "learnt")),
+        attend=_find(ATTENTIONS, values["attention"]),
     )
     _check_sizes(config)
     family.require(config)
     return config
 
 
-def _attention(name: str) -> Callable[..., Any]:
-    """Looks up an attention. Weights can be read without the file that adds theirs, so
-    a name that is not here is an error only where it is computed."""
-    if ATTENTIONS.error_message(name) is None:
-        return ATTENTIONS.lookup(name)
-    return lambda *arguments: ATTENTIONS.lookup(name)(*arguments)
+class _Missing:
+    """The object of a name that no registry has here. To use it is the error."""
+
+    def __init__(self, there: registry.Registry, name: str):
+        self._there, self._name = there, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._there.lookup(self._name), attribute)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._there.lookup(self._name)(*arguments)
+
+
+def _find(there: registry.Registry, name: str) -> Any:
+    """Looks up a part of a model. Weights can be read and compared without the file
+    that adds the part that they name."""
+    is_here = there.error_message(name) is None
+    return there.lookup(name) if is_here else _Missing(there, name)
 
 
 def _check_sizes(config: BertConfig) -> None:

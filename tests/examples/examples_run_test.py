@@ -12,6 +12,7 @@ from runs import here, losses, run
 
 import bert_jax
 import examples
+from bert_jax.registry import POSITIONS
 from bert_jax.workdir import metrics
 from tests.forked import ROOT
 
@@ -128,7 +129,10 @@ def fine_tune(config, source, folder, status=0):
 
 
 def test_positions_are_kept_by_fine_tuning(trained, tmp_path, monkeypatch):
-    error = fine_tune(path("layerwise"), trained("rotary"), tmp_path, status=2)
+    run = trained("rotary")
+    with monkeypatch.context() as patch:  # as in a process that ran no rotary.py
+        patch.delitem(POSITIONS, "rotary", raising=False)
+        error = fine_tune(path("layerwise"), run, tmp_path, status=2)
     assert "config.model.positions='learnt', but" in error
     page = (ROOT / "docs" / "extending.md").read_text()
     (text,) = re.findall(r"```python\n# tuned.py\n(.*?)```", page, re.S)
