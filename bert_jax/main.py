@@ -65,7 +65,8 @@ def _run(argv: Sequence[str]) -> None:
     config = code = None
     fields = configuration.parse_overrides(line.overrides)
     if line.config:
-        config = configuration.load_config(line.config, line.overrides)
+        file = files.load_file(line.config)
+        config = configuration.override_and_check(file, line.config, fields)
         code = files.read_code(line.config)
     processes.connect(line.mode == "train")
     from bert_jax import modes  # imports JAX: bad flags fail before

@@ -14,7 +14,7 @@ from bert_jax.config.field import PLAIN, Field, empty_error
 from bert_jax.config.task_fields import TASK, TASKS
 from bert_jax.registry import FAMILIES
 
-# Fields that the user's own config files have added to `task`.
+# Fields that the user's own config files have added.
 OWN: dict[str, Field] = {}
 
 

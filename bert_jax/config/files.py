@@ -9,6 +9,7 @@ values (bert_jax/config/field.py).
 """
 
 import ast
+import contextlib
 import difflib
 import importlib.util
 import inspect
@@ -39,7 +40,7 @@ if not CONFIGS.is_dir():
 _OURS = {"bert_jax", *sys.stdlib_module_names}
 _INSTALLED = {"site-packages", "dist-packages"}
 _LOADED: dict[Path, list[Path]] = {}  # by each config file, when it last ran
-_loaded: ContextVar[list[Path]] = ContextVar("files that the present one has loaded")
+_loading: ContextVar[list[Path]] = ContextVar("files that the present one has loaded")
 
 
 def config_name(spec: str) -> str:
@@ -77,12 +78,11 @@ def load_file(spec: str) -> ConfigDict:
         if not equals:
             raise UserError(f"--config={spec}: {part!r} is not of the form name=value")
     args: list[ConfigDict] = []
-    loaded: list[Path] = []
-    module = run_file(path)
-    token = _loaded.set(loaded)
-    try:
+    with _running(path):
+        module = _execute(path)
         function = module["get_config"]
-        parameters = inspect.getfullargspec(function).args
+        taken = inspect.getfullargspec(function)
+        parameters = taken.args + taken.kwonlyargs
         if "extends" in module:
             base = load_file(_find(module["extends"], path))
             args, parameters = [base], parameters[1:]  # unlocked: it may add fields
@@ -94,14 +94,6 @@ def load_file(spec: str) -> ConfigDict:
             )
         config = function(*args, **arguments)
         config = args[0] if config is None and args else config
-    except (UserError, KeyboardInterrupt):
-        raise
-    # The file is the user's code: it may raise anything, SystemExit too.
-    except BaseException as error:
-        raise _raised(path, error) from error
-    finally:
-        _loaded.reset(token)
-        _LOADED[path.resolve()] = loaded
     if not isinstance(config, ConfigDict):
         raise UserError(f"{path}: get_config must return a ConfigDict")
     own = {n: x for n, x in fields.iter_fields(config.unlock()) if isinstance(x, Field)}
@@ -117,19 +109,39 @@ def run_file(path: Path) -> dict[str, Any]:
     Raises:
       UserError: it fails.
     """
-    _loaded.get([]).append(path.resolve())
+    with _running(path):
+        return _execute(path)
+
+
+def _execute(path: Path) -> dict[str, Any]:
     # Dataclasses look for their module, whose name hides no module here.
     module = ModuleType(f"config {path.stem}")
     sys.modules[module.__name__], module.__file__ = module, str(path)
+    # Not `import`: its cache misses an edit of the same size in the same second.
+    exec(compile(path.read_bytes(), path, "exec"), vars(module))
+    return vars(module)
+
+
+@contextlib.contextmanager
+def _running(path: Path) -> Iterator[None]:
+    """Keeps the files that a config file loads in this context, for `read_code`.
+
+    Raises:
+      UserError: the file's code fails.
+    """
+    _loading.get([]).append(path.resolve())
+    loaded: list[Path] = []
+    token = _loading.set(loaded)
     try:
-        # Not `import`: its cache misses an edit of the same size in the same second.
-        exec(compile(path.read_bytes(), path, "exec"), vars(module))
+        yield
     except (UserError, KeyboardInterrupt):
         raise
     # The file is the user's code: it may raise anything, SystemExit too.
     except BaseException as error:
         raise _raised(path, error) from error
-    return vars(module)
+    finally:
+        _loading.reset(token)
+        _LOADED[path.resolve()] = loaded
 
 
 def read_code(spec: str) -> dict[str, bytes]:

@@ -60,9 +60,12 @@ def config_of(
       UserError: No config is named, or a field differs that must not in this mode.
     """
     asks_run = is_inference and has_checkpoint(folder)
-    config = _base(folder, given, flags, is_inference=is_inference)
-    values = fixed = dict(fields.iter_fields(config))
-    if not asks_run:
+    if asks_run:
+        config = _asked_run(folder, given)
+        values = fixed = dict(fields.iter_fields(config))
+    else:
+        config = _base(folder, given, flags, is_inference=is_inference)
+        values = dict(fields.iter_fields(config))
         fixed = _fixed_by_weights(folder, config, is_inference=is_inference)
     config.update_from_flattened_dict({n: x for n, x in fixed.items() if n in values})
     resumes = not is_inference and workdir.has_config(folder)
@@ -87,13 +90,11 @@ def _base(
     *,
     is_inference: bool,
 ) -> ConfigDict:
-    """Returns the config that values are fixed in.
+    """Returns the config that values are fixed in, if no run is asked.
 
     Raises:
       UserError: There is none.
     """
-    if is_inference and has_checkpoint(folder):
-        return _asked_run(folder, given)
     if given is not None:
         return given.copy_and_resolve_references()
     if workdir.has_config(folder):

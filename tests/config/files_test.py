@@ -61,3 +61,14 @@ def test_code_of_a_file_above_has_a_name_without_dots(project):
     files.load_file("sub/own.py")
     found = files.read_code("sub/own.py")
     assert {"own.py", "base.py", "up/top.py"} < {*found}
+
+
+def test_code_has_what_a_file_loads_at_its_top_level(project):
+    Path("top.py").write_text(
+        "from bert_jax.config import files\n"
+        "base = files.load_file('sub/base.py')\n"
+        "def get_config(*, steps='3'):\n"
+        "    base.train.num_steps = int(steps)\n    return base\n"
+    )
+    assert files.load_file("top.py:steps=5").train.num_steps == 5
+    assert "sub/base.py" in files.read_code("top.py")
