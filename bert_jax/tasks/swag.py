@@ -158,10 +158,8 @@ class Swag(Finetuning):
         return self.scores(split, examples, [np.eye(CHOICES)[majority]] * len(examples))
 
     def prediction_row(self, example: Row, answer: np.ndarray) -> Row:
-        """Returns `label` (the ending chosen), `scores`, and `gold` if known."""
-        result = self.format_answer(example, answer)
-        row = {"label": result["choice"], "scores": result["scores"]}
-        gold = example["label"]
+        """Returns `format_answer`, and `gold` if known."""
+        row, gold = self.format_answer(example, answer), example["label"]
         return row if gold is None else {**row, "gold": gold}
 
     def parse_row(self, row: Row) -> Row:
@@ -169,9 +167,9 @@ class Swag(Finetuning):
         return choice_fields(row)
 
     def format_answer(self, example: Row, answer: np.ndarray) -> Row:
-        """Returns `choice`, the ending's index from 0, and `scores`, probabilities."""
+        """Returns `label`, the ending's index from 0, and `scores`, probabilities."""
         shares = scores.softmax(answer.astype(np.float64))
-        return {"choice": int(np.argmax(answer)), "scores": shares.tolist()}
+        return {"label": int(np.argmax(answer)), "scores": shares.tolist()}
 
     @property
     def row_shape(self) -> tuple[int, ...]:

@@ -471,14 +471,11 @@ class Text(Finetuning):
         return self.scores(split, examples, [answer] * len(examples))
 
     def prediction_row(self, example: Row, answer: np.ndarray) -> Row:
-        """Returns `text`, `text_b` of a pair, `label` (a name, a list of names or a
-        number), `scores` (probabilities by name, not for a number), `gold` if known."""
+        """Returns `text`, `text_b` of a pair, `format_answer`, and `gold` if known."""
         row: Row = {"text": example["text"]}
         if example.get("text_b") is not None:
             row["text_b"] = example["text_b"]
-        row["label"] = self._shown(self.guess(answer))
-        result = self.format_answer(example, answer)
-        row |= {name: result[name] for name in ("scores",) if name in result}
+        row |= self.format_answer(example, answer)
         if example["label"] is not None:
             row["gold"] = self._shown(example["label"])
         return row

@@ -207,7 +207,7 @@ def test_chooser(released, family):
     given = {name: torch.unsqueeze(x, 0) for name, x in encoding.items()}
     theirs = softmax(logits_of(model, given).logits[0].numpy().astype(np.float64))
     assert answer["scores"] == pytest.approx(theirs.tolist(), abs=1e-5)
-    assert answer["choice"] == np.argmax(theirs)
+    assert answer["label"] == np.argmax(theirs)
 
 
 def test_short_reader_still_has_room_for_its_context(released):

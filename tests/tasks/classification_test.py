@@ -191,9 +191,8 @@ def test_classification_from_records_to_scores(make, tmp_path, kind):
     lines = (tmp_path / "dev.jsonl").read_text().splitlines()
     for index, (line, answer) in enumerate(zip(lines, answers, strict=True)):
         row, result = json.loads(line), task.format_answer(examples[index], answer)
-        label = result.get("label", result.get("labels", result.get("score")))
-        assert (row["index"], row["label"]) == (index, label)
-        assert row.get("scores") == result.get("scores")
+        assert row["index"] == index
+        assert result.items() <= row.items()  # as `predict` answers
     assert task.scores("test", [text_row(0, "a")], answers[:1]) == {}
 
 

@@ -117,7 +117,7 @@ def test_prediction_takes_any_number_of_endings(config, params):
         np.testing.assert_allclose(result["scores"], alone["scores"], rtol=1e-5)
         assert len(result["scores"]) == len(row["endings"])
         assert sum(result["scores"]) == pytest.approx(1)
-        assert result["choice"] == np.argmax(result["scores"])
+        assert result["label"] == np.argmax(result["scores"])
 
 
 def test_rows_with_the_official_columns(config):

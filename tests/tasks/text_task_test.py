@@ -218,7 +218,7 @@ def test_text_task_of_several_labels(config, tmp_path):
         np.testing.assert_allclose(
             list(row["scores"].values()), special.expit(answer), rtol=1e-6
         )
-        assert row["label"] == [n for n, p in row["scores"].items() if p >= 0.5]
+        assert row["labels"] == [n for n, p in row["scores"].items() if p >= 0.5]
 
 
 def test_numbers(config, tmp_path, shared_data):
@@ -240,7 +240,7 @@ def test_numbers(config, tmp_path, shared_data):
     task.write_predictions(tmp_path, "dev", examples, answers)
     row = rows_of(tmp_path / "dev.jsonl")[7]
     assert row["gold"] == examples[7]["label"]
-    assert row["label"] == pytest.approx(5 - examples[7]["label"], abs=1e-6)
+    assert row["score"] == pytest.approx(5 - examples[7]["label"], abs=1e-6)
     assert isinstance(task.encode(examples[:1], "dev")[0].columns["label"], float)
 
 
