@@ -401,7 +401,7 @@ class Bert:
         )
         task = setup.build_task(config, nowhere, from_data=False)
         source, params = weights.find_source(self._path), self.params
-        if "dense" in config.task and (dense := source.dense()):
+        if task.options.dense and (dense := source.dense()):
             params = {**params, sentence_transformers.DENSE: dense}
         params, report = merge.merge_weights(
             sharding.abstract_arrays(task.param_shapes, self._mesh),

@@ -84,7 +84,7 @@ def test_rows_of_hosts_make_up_the_batch(make, name):
 def test_seeds_side_by_side_have_their_own_batches(make, name):
     """Padded to the longest."""
     task = make(name, **{"train.seeds": 2})
-    task.config.seed = 3
+    task.fill_in({"seed": 3})
     seeds = Seeds(task.config)
     for step in (0, STEPS - 1):
         together = next(seeds.batches(task, step, ALL))

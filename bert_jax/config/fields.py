@@ -7,7 +7,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, FrozenConfigDict
 
 from bert_jax.config.common_fields import FIELDS
 from bert_jax.config.field import PLAIN, Field, empty_error
@@ -60,6 +60,24 @@ def default_config(fields: Mapping[str, Field]) -> ConfigDict:
             config[group] = ConfigDict()
         (config[group] if group else config)[last] = field.default
     return config
+
+
+def with_values(config: ConfigDict, values: Mapping[str, Any]) -> FrozenConfigDict:
+    """Returns a config with these values, by `GROUP.NAME`, that cannot be changed."""
+    changed = ConfigDict(FrozenConfigDict(config))  # also of a config that is locked
+    changed.unlock()
+    for name, value in values.items():
+        group, _, last = name.rpartition(".")
+        (changed[group] if group else changed)[last] = value
+    return FrozenConfigDict(changed)
+
+
+def task_values(config: ConfigDict) -> FrozenConfigDict:
+    """Returns every field of `config.task`, with the default of one that it lacks."""
+    known = {n: f for n, f in fields_of(config).items() if n.startswith("task.")}
+    values = default_config(known).task
+    values.unlock()
+    return FrozenConfigDict({**values, **config.task})
 
 
 def iter_fields(config: ConfigDict) -> Iterator[tuple[str, Any]]:

@@ -155,7 +155,7 @@ class Source:
         """Reads the first parameters of a run. See `training.setup.init_weights`."""
         given = task.config.init_from
         weights, words = self.read(name), tuple(task.config.tokenizer.add)
-        if "dense" in task.config.task and (dense := self.dense()):
+        if task.options.dense and (dense := self.dense()):
             params = {**weights.params, sentence_transformers.DENSE: dense}
             weights = dataclasses.replace(weights, params=params)
         saved = self.tokenizer(weights.config)
@@ -164,7 +164,7 @@ class Source:
             weights = merge.add_rows(weights, saved, words, task.config)
         if layers := task.config.init_layers:
             weights = merge.keep_layers(weights, layers, given)
-        labels = tuple(task.config.task.get("labels", ()))
+        labels = tuple(task.options.labels)
         unnamed = layout.default_labels(len(labels))  # as good as the same
         weights = weights.in_order(labels, given)
         if labels and weights.labels not in (labels, unnamed):
@@ -483,7 +483,7 @@ def trained_length(config: ConfigDict, step: int) -> dict[str, int]:
 def _labels(config: ConfigDict, params: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the task's names of a classifier's outputs, LABEL_0 ... if unnamed."""
     for head in params.keys() & {*layout.LABELLED_HEADS}:
-        labels = tuple(config.task.get("labels", ()))
+        labels = tuple(fields.task_values(config).labels)
         return labels or layout.default_labels(len(params[head]["bias"]))
     return ()
 
@@ -494,7 +494,8 @@ def _problem_type(config: ConfigDict, params: Mapping[str, Any]) -> str | None:
     if classifier is None:
         return None
     kind = "regression" if len(classifier["bias"]) == 1 else "classification"
-    return layout.PROBLEM_TYPES[config.task.get("kind", kind)]
+    is_multilabel = fields.task_values(config).kind == "multilabel"
+    return layout.PROBLEM_TYPES["multilabel" if is_multilabel else kind]
 
 
 def with_base(

@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.config import fields
 from bert_jax.config.phases import Phase, find_phase, phases_of
 from bert_jax.data import masking, packing, prepare, records
 from bert_jax.data.prepare import Prepared
@@ -349,8 +350,7 @@ class RunData:
         Args:
           rows: Rows of a batch of `config.train.batch_size`. Other sizes are scaled.
         """
-        config = self._config.copy_and_resolve_references()
-        config.seed = seed
+        config = fields.with_values(self._config, {"seed": seed})
         for phase in phases_of(config):
             if step < phase.end_step:
                 local_rows = scale_rows(rows, config.train.batch_size, phase.batch_size)

@@ -24,6 +24,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
+from bert_jax.config import fields
 from bert_jax.convert import layout, merge, weights
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
@@ -45,10 +46,15 @@ _CAPTURED = (("bert", "embeddings"), ("bert", "encoder"))
 class Taught(Task):
     """A task whose model may learn from a teacher too."""
 
+    @property
+    def kind(self) -> str:
+        """classification, multilabel or regression. Empty for other outputs."""
+        return ""
+
     @functools.cached_property
     def teacher(self) -> "Teacher | None":
         """The teacher of `config.task.teacher`, read on use. None means none."""
-        return Teacher(self) if self.config.task.get("teacher") else None
+        return Teacher(self) if self.options.teacher else None
 
     def constants(self) -> dict[str, Any]:
         return {"teacher": self.teacher.values} if self.teacher else {}
@@ -56,9 +62,9 @@ class Taught(Task):
     @property
     def compared(self) -> tuple[str, ...]:
         """The terms of LAYER_TERMS that have a weight, none without a teacher."""
-        task = self.config.task
-        terms = LAYER_TERMS if task.get("teacher") else ()
-        return tuple(term for term in terms if task[f"teacher_{term}"])
+        options = self.options
+        terms = LAYER_TERMS if options.teacher else ()
+        return tuple(term for term in terms if options[f"teacher_{term}"])
 
 
 class Teacher:
@@ -79,29 +85,29 @@ class Teacher:
         """
         from bert_jax.tasks import create_task  # which imports the tasks
 
-        path = task.config.task.teacher
-        if task.config.task.get("crf"):
+        path = task.options.teacher
+        if task.options.crf:
             raise UserError(
                 f"config.task.teacher={path}: the tags of a CRF are not compared; set "
                 "config.task.crf=False"
             )
         source = weights.find_source(path)
-        read, kind = source.read(), task.config.task.get("kind")
-        problem = layout.PROBLEM_TYPES.get(kind, read.problem_type)
+        read = source.read()
+        problem = layout.PROBLEM_TYPES.get(task.kind, read.problem_type)
         if read.problem_type not in (None, problem):
             raise UserError(
                 f"config.task.teacher={path}: is of {read.problem_type}, and "
-                f"config.task.kind={kind}; train it on this task first"
+                f"config.task.kind={task.kind}; train it on this task first"
             )
         merge.check_tokenizer(task.tokenizer, source.tokenizer(read.config), path)
-        labels = tuple(task.config.task.get("labels", ()))
+        labels = tuple(task.options.labels)
         read = read.in_order(labels, path)
         if read.labels not in ((), labels, layout.default_labels(len(labels))):
             raise UserError(
                 f"config.task.teacher={path}: its labels are {', '.join(read.labels)}, "
                 f"but the task has {', '.join(labels)}; train it on the same labels"
             )
-        self.config, self.terms = task.config.task, task.compared
+        self.config, self.terms = task.options, task.compared
         self.task: Any = create_task(_config(task.config, source), task.tokenizer)
         self._check_layers(task)
         boxed = self.task.param_shapes
@@ -127,7 +133,7 @@ class Teacher:
         scores = self.task.scores_of(params, [rows[place] for place in places])
         name = "accuracy" if "accuracy" in scores else self.task.main_score
         count = len(self.task.labels)
-        chance = 0.5**count if self.config.get("kind") == "multilabel" else 1 / count
+        chance = 0.5**count if self.task.kind == "multilabel" else 1 / count
         where = f"config.task.teacher={self.config.teacher}"
         said = "%s: its %s on %d training rows is %.4g"
         log.info(said, where, name, len(places), scores[name])
@@ -206,11 +212,7 @@ class Teacher:
 
 def _config(config: ConfigDict, source: weights.Source) -> ConfigDict:
     """Returns the student's config with the teacher's model."""
-    found = config.copy_and_resolve_references()
-    with found.unlocked():
-        found.update_from_flattened_dict(source.shape())
-    found.model.scan_layers = False
-    return found
+    return fields.with_values(config, source.shape() | {"model.scan_layers": False})
 
 
 def apply_model(

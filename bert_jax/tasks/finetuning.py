@@ -74,7 +74,7 @@ class Finetuning(distillation.Taught, Predictor):
                 f"config.task.max_seq_length={length}: must be at most "
                 f"config.model.max_position_embeddings={limit}"
             )
-        self.texts_per_row = config.task.get("texts_per_row", 1)
+        self.texts_per_row = self.options.texts_per_row
         self._check_texts_per_row()
 
     # Members that a task defines.
@@ -93,7 +93,7 @@ class Finetuning(distillation.Taught, Predictor):
         Raises:
           UserError: a file or record is wrong. The message names file, line and remedy.
         """
-        source = self.config.task.get(f"{split}_file", "")
+        source = self.options.get(f"{split}_file")
         return self.read_file(source, split) if source else None
 
     def read_file(self, source: str, split: str) -> Sequence[Row]:
@@ -185,8 +185,11 @@ class Finetuning(distillation.Taught, Predictor):
         del split, answers
 
     def find_labels(self) -> Sequence[str]:
-        """Returns the names of the model's outputs if `config.task.labels` is empty."""
-        raise NotImplementedError
+        """Returns the names of the model's outputs if `config.task.labels` is empty.
+
+        By default they have none.
+        """
+        return ()
 
     # Members derived from these.
 
@@ -201,18 +204,19 @@ class Finetuning(distillation.Taught, Predictor):
 
     def resolve(self) -> None:
         super().resolve()
-        config = self.config
+        train = self.config.train
         # Labels named by a task's class are kept as well: an export reads them.
-        if self.labels or "labels" in config.task:
-            config.task.labels = tuple(self.labels or self.find_labels())
-        if not config.train.num_steps:
-            rows = config.train.num_epochs * len(self._rows("train"))
-            config.train.num_steps = max(1, int(rows / config.train.batch_size))
+        if labels := tuple(self.labels or self.find_labels()):
+            self.fill_in({"task.labels": labels})
+        if not train.num_steps:
+            rows = train.num_epochs * len(self._rows("train"))
+            steps = max(1, int(rows / train.batch_size))
+            self.fill_in({"train.num_steps": steps})
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Names of the model's outputs, in order."""
-        return tuple(self.config.task.get("labels", ()))
+        return tuple(self.options.labels)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -229,7 +233,7 @@ class Finetuning(distillation.Taught, Predictor):
             self.model_config,
             heads=self.heads,
             labels=max(1, len(self.labels)),
-            bilstm=self.config.task.get("bilstm", False),
+            bilstm=self.options.bilstm,
         )
 
     @property
@@ -297,7 +301,7 @@ class Finetuning(distillation.Taught, Predictor):
 
         By default each of the logits' last axis has the classes.
         """
-        heat = self.config.task.teacher_temperature
+        heat = self.options.teacher_temperature
         each = [
             distillation.soft_loss(logits[name], targets[name], heat) for name in logits
         ]
@@ -405,7 +409,7 @@ class Finetuning(distillation.Taught, Predictor):
 
     def phases(self) -> list[Phase]:
         """Returns one phase, at `config.task.max_seq_length`."""
-        train, length = self.config.train, self.config.task.max_seq_length
+        train, length = self.config.train, self.options.max_seq_length
         rows, parts = train.batch_size, train.micro_batches
         shapes = {"input_ids": (rows, *self.row_shape)}
         if self.texts_per_row > 1:
@@ -416,7 +420,7 @@ class Finetuning(distillation.Taught, Predictor):
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of the longest row's `input_ids`."""
-        return (self.config.task.max_seq_length,)
+        return (self.options.max_seq_length,)
 
     def examples(self, split: str) -> Sequence[Row]:
         """Returns the cached rows of `read_rows`, or none if there is no such data."""
@@ -455,7 +459,7 @@ class Finetuning(distillation.Taught, Predictor):
         if len(a) + len(b or ()) > room:
             self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
             if b is None:
-                cut = self.config.task.get("truncation", "head")
+                cut = self.options.truncation
                 a = truncation.truncate_tokens(a, room, cut)
             else:
                 first, second = truncation.pair_lengths(
@@ -514,8 +518,8 @@ class Finetuning(distillation.Taught, Predictor):
 
     @property
     def _lengths(self) -> dict[str, Any]:
-        task = self.config.task
-        return {"limit": task.max_seq_length, "to_limit": task.pad_to_max}
+        options = self.options
+        return {"limit": options.max_seq_length, "to_limit": options.pad_to_max}
 
     def _check_texts_per_row(self) -> None:
         """Raises UserError where a row can have only one text."""
@@ -525,7 +529,7 @@ class Finetuning(distillation.Taught, Predictor):
             and self.head == "sequence_classification"
             and self.head not in HEADS
             and not config.model.causal
-            and not config.task.get("bilstm", False)
+            and not self.options.bilstm
         )
         if self.texts_per_row > 1 and not can_share:
             raise UserError(

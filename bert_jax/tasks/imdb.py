@@ -25,8 +25,8 @@ class Imdb(Text):
 
     def load(self, split: str) -> list[Row] | None:
         """Splits the training data into `train` and `dev`, and reads `test` as is."""
-        task = self.config.task
-        source, folder = task.data_dir, storage.storage_path(task.data_dir)
+        options = self.options
+        source, folder = options.data_dir, storage.storage_path(options.data_dir)
         if not source:
             raise UserError(
                 "config.task.data_dir is empty: name IMDb's folder, with train/ and "
@@ -45,7 +45,7 @@ class Imdb(Text):
         # A group of reviews must not be split between train and dev.
         films = None if by_name else texts.film_urls(folder / "train", whole)
         groups = films or [row["text"] for row in whole]
-        kept, held = texts.hold_out(whole, task.dev_fraction, groups)
+        kept, held = texts.hold_out(whole, options.dev_fraction, groups)
         if films is None and held:
             self.notices[_NO_FILMS] = len(held)
         return (held if split == "dev" else kept) or None

@@ -169,8 +169,9 @@ class Pretraining(distillation.Taught):
     def resolve(self) -> None:
         """Fills in open values, with `model.causal` and `task.nsp_loss` for `ltr`."""
         super().resolve()
-        self.config.model.causal = self.model_config.causal
-        self.config.task.nsp_loss &= self.objective.next_sentence
+        nsp_loss = self.options.nsp_loss and self.objective.next_sentence
+        causal = self.model_config.causal
+        self.fill_in({"model.causal": causal, "task.nsp_loss": nsp_loss})
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Returns initial parameters, boxed with their logical axis names."""
@@ -245,9 +246,9 @@ class Pretraining(distillation.Taught):
         if self.teacher is None:
             return losses
         theirs = self.teacher.outputs(params, batch)
-        name, task = f"{self.objective.prefix}_logits", self.config.task
+        name, options = f"{self.objective.prefix}_logits", self.options
         soft = distillation.soft_loss(
-            outputs[name], theirs[name], task.teacher_temperature
+            outputs[name], theirs[name], options.teacher_temperature
         )
         total = jnp.sum(masked_targets(batch).weights * soft)
         return self.teacher.join(losses, total, outputs, theirs, batch)

@@ -174,4 +174,4 @@ class Swag(Finetuning):
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of a sequence for each ending."""
-        return (CHOICES, self.config.task.max_seq_length)
+        return (CHOICES, self.options.max_seq_length)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, ClassVar
 
 from jaxtyping import Array, Key
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, FrozenConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.config import fields
 from bert_jax.config.phases import Phase, find_phase
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.data.tables import ANY, ColumnSpec, Row
@@ -201,6 +202,7 @@ class Task(abc.ABC):
 
     Attributes:
       config: The whole config. `resolve` fills in its open values.
+      options: Every field of `config.task`, with the default where this task has none.
       model_config: The model's sizes.
       main_score: Name of the score on the first dev split that selects the best, unless
         `config.evaluate.score` names another one.
@@ -213,10 +215,19 @@ class Task(abc.ABC):
     model_config: BertConfig
     main_score: str
 
+    config: FrozenConfigDict
+    options: FrozenConfigDict
+
     def __init__(self, config: ConfigDict):
-        self.config = config
+        self.config = FrozenConfigDict(config)
+        self.fill_in({})
         self.fitted: dict[str, Any] = {}
         self.notices: Counter[str] = Counter()
+
+    def fill_in(self, values: Mapping[str, Any]) -> None:
+        """Takes a config with these values, by `GROUP.NAME`."""
+        self.config = fields.with_values(self.config, values)
+        self.options = fields.task_values(self.config)
 
     @property
     @abc.abstractmethod
@@ -369,7 +380,7 @@ class Task(abc.ABC):
 
     def resolve(self) -> None:
         """Fills in config values that depend on the data."""
-        self.config.model.vocab_size = self.model_config.vocab_size
+        self.fill_in({"model.vocab_size": self.model_config.vocab_size})
 
     def reuse_prepared_data(self, record: Mapping[str, Any]) -> None:
         """Takes `Data.record` of the run being resumed, before reading any data."""

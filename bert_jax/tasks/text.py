@@ -20,7 +20,7 @@ from bert_jax.config import fields
 from bert_jax.convert import layout
 from bert_jax.data import texts, truncation
 from bert_jax.data.rows import Feature
-from bert_jax.data.tables import ANY, ColumnSpec, Row
+from bert_jax.data.tables import ColumnSpec, Row
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
@@ -85,40 +85,40 @@ class Text(Finetuning):
         self.main_score = next(iter(SCORES[self.kind]))
         self.loss_name = f"{self.kind}_loss"
         self._loaded: dict[str, Sequence[Row]] = {}
-        self._calibration = config.task.get("calibration", "none")
+        self._calibration = self.options.calibration
         for name, limited, kinds in _LIMITED:
             default = fields.TASK[f"task.{name}"].default
-            value = config.task.get(name, default)
+            value = self.options[name]
             is_set = value != default if limited is None else value == limited
             if is_set and self.kind not in kinds:
                 raise UserError(
                     f"config.task.{name}={value}: is for config.task.kind="
                     f"{' or '.join(kinds)}, not for {self.kind}"
                 )
-        self._windows = config.task.get("windows", 1)
+        self._windows = self.options.windows
 
     @property
     def kind(self) -> str:
         """classification, multilabel or regression."""
-        return str(self.config.task.get("kind", "classification"))
+        return str(self.options.kind)
 
     @property
     def pairs(self) -> bool:
         """Whether every row is a pair. False means that a row may be one."""
-        return bool(self.config.task.get("text_b"))
+        return bool(self.options.text_b)
 
     def load(self, split: str) -> Sequence[Row] | None:
         """Reads a split's rows, with labels by name. Only `test` may be unlabeled.
 
         With `task.dev_fraction`, `train` and `dev` are parts of the training file.
         """
-        task = self.config.task
-        fraction = task.get("dev_fraction", 0.0)
+        options = self.options
+        fraction = options.dev_fraction
         if not fraction or split not in ("train", "dev"):
             return super().read_rows(split)
-        if task.dev_file:
+        if options.dev_file:
             raise UserError(
-                f"config.task.dev_fraction={fraction}: dev_file={task.dev_file} is "
+                f"config.task.dev_fraction={fraction}: dev_file={options.dev_file} is "
                 "named too; set one of them"
             )
         whole = super().read_rows("train") or []
@@ -128,34 +128,32 @@ class Text(Finetuning):
         if not held:
             raise UserError(
                 f"config.task.dev_fraction={fraction}: holds out none of the "
-                f"{len(whole)} records of {task.train_file}; name a larger share"
+                f"{len(whole)} records of {options.train_file}; name a larger share"
             )
         return held if split == "dev" else kept
 
     def read_file(self, source: str, split: str) -> list[Row]:
-        task = self.config.task
+        options = self.options
         return texts.read_texts(
             source,
             self.kind,
             labelled=split != "test",
-            text=task.text,
-            text_b=task.text_b,
-            label=task.label,
-            separator=task.label_separator,
-            form=task.get("format", ""),
-            group=task.get("group", "") if split == "train" else "",
+            text=options.text,
+            text_b=options.text_b,
+            label=options.label,
+            separator=options.label_separator,
+            form=options.format,
+            group=options.group if split == "train" else "",
         )
 
     @property
     def row_columns(self) -> ColumnSpec:
         """The data's columns if they are numbers. Names may also be `text` and
         `text_b`."""
-        task = self.config.task
-        if "text" not in task:
-            return ANY
-        columns = texts.text_columns(task.text, task.text_b, labelled=False)
-        labels = tuple(filter(str.isdecimal, [task.label]))
-        wanted = ColumnSpec(columns.required, labels, task.get("format", ""))
+        options = self.options
+        columns = texts.text_columns(options.text, options.text_b, labelled=False)
+        labels = tuple(filter(str.isdecimal, [options.label]))
+        wanted = ColumnSpec(columns.required, labels, options.format)
         return wanted if wanted.numbers else wanted._replace(required=(), optional=())
 
     def parse_row(self, row: Row) -> Row:
@@ -164,13 +162,13 @@ class Text(Finetuning):
         A column that only happens to have such a name is ignored by a run that has read
         others.
         """
-        task = self.config.task
-        names = [name for name in ("text", "text_b") if task.get(name)]
-        own = {name: row[task[name]] for name in names if task[name] in row}
+        options = self.options
+        names = [name for name in ("text", "text_b") if options[name]]
+        own = {name: row[options[name]] for name in names if options[name] in row}
         if (
             own.get("text") is not None
-            and task.text != "text"
-            and not task.get("text_b")
+            and options.text != "text"
+            and not options.text_b
         ):
             row = {"text": own["text"]}
         text, text_b = (own.get(name, row.get(name)) for name in ("text", "text_b"))
@@ -202,7 +200,7 @@ class Text(Finetuning):
         """
         names = self.labels or tuple(self.find_labels())
         known = {texts.label_name(name): index for index, name in enumerate(names)}
-        for index, pair in enumerate(self.config.task.get("label_names", ())):
+        for index, pair in enumerate(self.options.label_names):
             old, _, new = pair.partition("=") if "=" in pair else (str(index), "", pair)
             if new in names:
                 known[texts.label_name(old)] = names.index(new)
@@ -243,18 +241,18 @@ class Text(Finetuning):
         counts = Counter(x for r in rows for x in texts.label_names(r["label"]))
         width = max((row.get("width", 0) for row in rows), default=0)
         names = texts.sorted_labels({*counts, *map(str, range(width))})
-        if width and not self.config.task.label_names:
+        if width and not self.options.label_names:
             what = "train: lists of 0 and 1, read by index (task.label_names names it)"
             self.notices[what] = len(rows)
         for line in texts.label_warnings(counts):
-            log.warning("warning: %s: %s", self.config.task.train_file, line)
-        if self.config.task.get("label_names"):
+            log.warning("warning: %s: %s", self.options.train_file, line)
+        if self.options.label_names:
             return self._name_labels(names)
         if self.kind == "classification" and texts.seem_scores(names):
             log.warning(
                 "warning: %s: the labels are numbers with fractions, such as %s, here "
                 "%d classes; if they are scores, set --config.task.kind=regression",
-                *(self.config.task.train_file, max(names, key=len), len(names)),
+                *(self.options.train_file, max(names, key=len), len(names)),
             )
         least = 2 if self.kind == "classification" else 1
         if len(names) < least:
@@ -273,17 +271,19 @@ class Text(Finetuning):
         Raises:
           UserError: there are fewer names than labels, or more.
         """
-        task = self.config.task
-        if not all("=" in name for name in task.label_names):
-            if len(found) != len(task.label_names):
+        options = self.options
+        if not all("=" in name for name in options.label_names):
+            if len(found) != len(options.label_names):
                 raise UserError(
-                    f"config.task.label_names: {len(task.label_names)} names, but the "
-                    f"training data has {len(found)} labels: {', '.join(found):.200}; "
+                    f"config.task.label_names: {len(options.label_names)} names, but "
+                    f"the training data has {len(found)} labels: "
+                    f"{', '.join(found):.200}; "
                     "name each of them, or write LABEL=NAME"
                 )
-            pairs = zip(found, task.label_names, strict=True)
-            task.label_names = tuple(f"{label}={name}" for label, name in pairs)
-        return [name.partition("=")[2] for name in task.label_names]
+            pairs = zip(found, options.label_names, strict=True)
+            named = tuple(f"{label}={name}" for label, name in pairs)
+            self.fill_in({"task.label_names": named})
+        return [name.partition("=")[2] for name in self.options.label_names]
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
         """Encodes each row as one sequence. A second text without any token counts as
@@ -307,11 +307,11 @@ class Text(Finetuning):
 
     def _window_rows(self, ids: list[int], split: str) -> dict[str, np.ndarray]:
         """Returns the columns of a text's windows, [windows, length]."""
-        room, overlap = self.max_seq_length - 2, self.config.task.window_overlap
+        room, overlap = self.max_seq_length - 2, self.options.window_overlap
         most = room + (self._windows - 1) * (room - overlap)
         if len(ids) > most:
             self.notices[f"{split}: texts longer than their windows, cut"] += 1
-            ids = truncation.truncate_tokens(ids, most, self.config.task.truncation)
+            ids = truncation.truncate_tokens(ids, most, self.options.truncation)
         parts = windows.cut_windows(ids, room, overlap)
         rows = [self.sequence(part, None, split) for part in parts]
         return self.grouped(rows, self._windows)
@@ -326,7 +326,7 @@ class Text(Finetuning):
         found = super().logits_of(outputs, batch)
         if self._windows == 1:
             return found
-        mask, how = batch["input_mask"], self.config.task.window_logits
+        mask, how = batch["input_mask"], self.options.window_logits
         each = found["logits"].reshape(*mask.shape[:2], -1)
         return {"logits": windows.combine_logits(each, mask, how)}
 
@@ -337,7 +337,7 @@ class Text(Finetuning):
         """
         outputs, labels = logits["logits"], batch["label"]
         if self.kind == "classification":
-            smoothing = self.config.task.get("label_smoothing", 0.0)
+            smoothing = self.options.label_smoothing
             return of_classes(outputs, labels, smoothing)
         if self.kind == "multilabel":
             import optax  # inference has no loss
@@ -355,7 +355,7 @@ class Text(Finetuning):
         outputs, theirs = logits["logits"], targets["logits"]
         if self.kind == "regression":
             return jnp.square(outputs[:, 0] - theirs[:, 0])
-        heat = self.config.task.teacher_temperature
+        heat = self.options.teacher_temperature
         # A label is one of two classes, whose logits are 0 and its own.
         own, its = (jnp.stack([0 * x, x], axis=-1) for x in (outputs, theirs))
         return distillation.soft_loss(own, its, heat).mean(axis=-1)
@@ -363,7 +363,7 @@ class Text(Finetuning):
     def row_weights(self, batch: Arrays) -> Float[Array, "batch"]:
         """Returns 1 per row, or its class's weight (`task.class_weights=balanced`)."""
         weights = super().row_weights(batch)
-        if self.config.task.get("class_weights") != "balanced":
+        if self.options.class_weights != "balanced":
             return weights
         return weights * jnp.asarray(self._class_weights)[batch["label"]]
 

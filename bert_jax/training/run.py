@@ -122,7 +122,7 @@ def require_dev(task: Task) -> None:
         f"train.early_stop={config.train.early_stop}": config.train.early_stop,
         f"evaluate.score={config.evaluate.score}": config.evaluate.score,
         "evaluate.checkpoint=best": config.evaluate.checkpoint == "best",
-        "task.calibration": config.task.get("calibration", "none") != "none",
+        "task.calibration": task.options.calibration != "none",
     }
     if not dev and (set_fields := [name for name, value in needs.items() if value]):
         raise UserError(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, FrozenConfigDict
 
 from bert_jax import family
 from bert_jax.config import configuration, fields
@@ -42,7 +42,7 @@ def config_of(
     flags: Mapping[str, Any],
     *,
     is_inference: bool,
-) -> ConfigDict:
+) -> FrozenConfigDict:
     """Returns the config that holds in a mode.
 
     It is a base (the run's that is asked, else the file's, else the run's that goes on,
@@ -73,14 +73,14 @@ def config_of(
         there, here = configuration.set_field(config, name, value)
         if there != here and name in fixed and not resumes:
             _refuse(config, name, there, here, folder if asks_run else None)
-    if is_inference and flags.get("task.dev_file") and "dev_fraction" in config.task:
+    if is_inference and flags.get("task.dev_file") and config.task.get("dev_fraction"):
         config.task.dev_fraction = 0.0  # that file is dev now
     named = config.init_from
     if config.model.lora_rank and named and not named.startswith(hub.PREFIX):
         # The run reads its base there again, from whatever folder.
         config.init_from = str(storage.absolute_path(hub.model_folder(named)))
     configuration.check_config(config)
-    return config
+    return FrozenConfigDict(config)
 
 
 def _base(
@@ -261,7 +261,7 @@ def _values_of_weights(
     if _is_of_vectors(config):
         sizes |= _vector_fields(source)
     if saved is None:
-        kind = source.kind() if is_inference and "kind" in config.task else None
+        kind = source.kind() if is_inference else None
         return sizes | ({"task.kind": kind} if kind else {})
     run = configuration.complete_config(saved, config.init_from, code=False)
     sizes["evaluate.checkpoint"] = run.evaluate.checkpoint

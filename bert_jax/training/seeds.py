@@ -9,6 +9,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
+from bert_jax.config import fields
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes
@@ -122,8 +123,7 @@ class Seeds:
             return
         states = zip(self.numbers, self.folders(folder), self.split(state), strict=True)
         for number, path, seed_state in states:
-            config = task.config.copy_and_resolve_references()
-            config.seed, config.train.seeds = number, 1
+            config = fields.with_values(task.config, {"seed": number, "train.seeds": 1})
             first = processes.is_first()
             with processes.first_alone():
                 workdir.claim_folder(path, config, task.tokenizer, data, write=first)

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import family, tasks, tokenization
+from bert_jax.config import fields
 from bert_jax.convert import merge, weights
 from bert_jax.errors import UserError
 from bert_jax.models import lora
@@ -40,7 +41,7 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     Raises:
       UserError: See `tasks.create_task` and `tokenization.of_config`.
     """
-    resolved = config.copy_and_resolve_references()
+    decided: dict[str, Any] = {}
     tokenizer: Tokenizer | None
     path = folder / "tokenizer.json"
     # Pre-training prepares its data with the vocabulary trained on the text. With
@@ -55,29 +56,31 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     elif keeps and workdir.has_config(folder) and path.exists():
         tokenizer = tokenization.load(path, whole=not words)
     else:
-        named = resolved.copy_and_resolve_references()
+        named = config
         if config.init_from:
             source = weights.find_source(config.init_from)
-            named.init_from = str(source.tokenizer_folder)
+            here = {"init_from": str(source.tokenizer_folder)}
+            named = fields.with_values(config, here)
         tokenizer = tokenization.of_config(named)
     if tokenizer is not None and not config.tokenizer.vocab_file:
         rules = tokenization.normalizer_settings(tokenizer)
-        resolved.tokenizer.lowercase = bool(rules.get("lowercase", True))
+        decided["tokenizer.lowercase"] = bool(rules.get("lowercase", True))
     if not from_data:
-        if config.init_from and "labels" in config.task and not config.task.labels:
-            resolved.task.labels = weights.find_source(config.init_from).labels()
-            _check_outputs(resolved)
+        if config.init_from and config.task.get("labels") == ():
+            labels = weights.find_source(config.init_from).labels()
+            _check_outputs(config, labels)
+            decided["task.labels"] = labels
         # Does not train, so it does not have to read the data to count epochs.
-        resolved.train.num_steps = resolved.train.num_steps or 1
-    task = tasks.create_task(resolved, tokenizer)
+        decided["train.num_steps"] = config.train.num_steps or 1
+    task = tasks.create_task(fields.with_values(config, decided), tokenizer)
     task.resolve()
     return task
 
 
-def _check_outputs(config: ConfigDict) -> None:
+def _check_outputs(config: ConfigDict, labels: Sequence[str]) -> None:
     """Raises UserError for classification with one output, whose probability is always
     1, and for regression with several."""
-    count, kind = len(config.task.labels), config.task.get("kind")
+    count, kind = len(labels), fields.task_values(config).kind
     if kind == ("classification" if count == 1 else "regression") and count:
         outputs = "one output" if count == 1 else f"{count} outputs"
         others = "regression or multilabel" if count == 1 else "multilabel"

@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
+from bert_jax.config import fields
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
 from bert_jax.models.config import KERNELS
@@ -55,12 +56,13 @@ def make_mesh(
         does not divide over them, or an attention that these devices cannot compute.
     """
     devices = jax.devices() if devices is None else devices
+    texts = fields.task_values(config).texts_per_row
     if config.model.attention in KERNELS or config.model.epilogue == "fused":
         requirements.check_attention(
             config.model,
             devices[0].platform,
             trains="train" in uses,
-            packed=config.corpus.packing or config.task.get("texts_per_row", 1) > 1,
+            packed=config.corpus.packing or texts > 1,
             seeds=config.train.seeds,
         )
     count = len(devices)
@@ -88,7 +90,7 @@ def _check_batches(
     if "evaluate" in uses:
         batches["evaluate.batch_size"] = (config.evaluate.batch_size, 1)
     if "train" in uses:
-        texts = config.task.get("texts_per_row", 1)
+        texts = fields.task_values(config).texts_per_row
         name = "train.batch_size / train.micro_batches"
         name += " / task.texts_per_row" if texts > 1 else ""
         batches[name] = (train.batch_size, train.micro_batches * texts)

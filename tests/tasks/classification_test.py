@@ -134,7 +134,7 @@ def test_logits_with_nan_have_no_score(make, kind):
     labels, targets = KINDS[kind]
     examples = [text_row(i, "a", None, label) for i, label in enumerate(targets)]
     task = make(examples, kind=kind, labels=labels)
-    task.config.evaluate.batch_size = 5
+    task.fill_in({"evaluate.batch_size": 5})
     logits = np.zeros((5, len(labels)), np.float32)
     usual = task.results("dev", [{"logits": logits}]).scores
     assert usual and np.isfinite(list(usual.values())).all()
@@ -162,7 +162,7 @@ def test_classification_from_records_to_scores(make, tmp_path, kind):
     pairs = zip(texts, targets, strict=True)
     examples = [text_row(i, t, None, label) for i, (t, label) in enumerate(pairs)]
     task = make(examples, kind=kind, labels=labels)
-    task.config.evaluate.batch_size = 2
+    task.fill_in({"evaluate.batch_size": 2})
     task.resolve()
     params = initial_params(task.init_params)
     outputs = jax.jit(lambda batch: task.outputs(params, batch))
@@ -256,6 +256,6 @@ def test_row_that_is_wrong(make):
 def test_pairs_for_a_model_of_one_segment(make):
     """JAX would take the first segment's embedding for the second text too."""
     task = make([text_row(0, "a", "b", 1)])
-    task.config.model.type_vocab_size = 1
+    task.fill_in({"model.type_vocab_size": 1})
     with pytest.raises(UserError, match="pairs of texts, which need 2; set it to"):
         Texts(task.config, task.given).training_data()

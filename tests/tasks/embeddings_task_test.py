@@ -224,7 +224,7 @@ def test_dev_is_scored_at_each_size(make):
     examples, rng = task.examples("dev"), np.random.default_rng(0)
     answers = [rng.normal(size=(2, 8)) for _ in examples]
     found = task.scores("dev", examples, answers)
-    task.config.task.dimensions = ()
+    task.fill_in({"task.dimensions": ()})
     for size, end in ((2, "_2"), (5, "_5"), (8, "")):
         cut = task.scores("dev", examples, [each[:, :size] for each in answers])
         assert {

@@ -27,7 +27,7 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make):
     for texts in (1, 4):
         task = make(examples, 16, kind="multilabel", texts_per_row=texts)
         task.resolve()
-        task.config.train.batch_size = 16
+        task.fill_in({"train.batch_size": 16})
         if texts == 1:
             params = initial_params(task.init_params)
         rows = next(task.batches(0, slice(None), 0))
@@ -49,6 +49,6 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make):
 
 def test_model_whose_rows_cannot_be_shared(make):
     task = make(texts_per_row=4)
-    task.config.model.causal = True
+    task.fill_in({"model.causal": True})
     with pytest.raises(UserError, match=r"texts_per_row=4: is for a BERT"):
         Texts(task.config, ())

@@ -93,7 +93,7 @@ class ElmoFinetuning(Finetuning):
         super().resolve()
         if self.config.task.elmo_system != FINETUNED:
             frozen = (*self.config.optimizer.frozen, FROZEN)
-            self.config.optimizer.frozen = tuple(dict.fromkeys(frozen))
+            self.fill_in({"optimizer.frozen": tuple(dict.fromkeys(frozen))})
             if not self.config.init_from:
                 self.notices["config.init_from is empty: ELMo is frozen at random"] = 1
 

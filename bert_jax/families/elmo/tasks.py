@@ -39,7 +39,7 @@ class ElmoClassification(ElmoFinetuning, Text):
         super().__init__(config, tokenizer)
         if self.kind == "regression":
             # As in src/models.py, build_classifier, for STS-B.
-            config.task.classifier_size = 0
+            self.fill_in({"task.classifier_size": 0})
 
     def parse_row(self, row: Row) -> Row:
         """Parses a row as the task does. A model of single texts reads no `text_b`."""

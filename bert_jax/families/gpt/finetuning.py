@@ -52,9 +52,9 @@ class GptFinetuning(Finetuning):
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
         for name, only in (("bilstm", False), ("windows", 1)):
-            if config.task.get(name, only) != only:
+            if self.options[name] != only:
                 raise UserError(
-                    f"config.task.{name}={config.task[name]}: reads BERT's vectors, "
+                    f"config.task.{name}={self.options[name]}: reads BERT's vectors, "
                     f"and config.model.architecture=gpt is a GPT; leave it {only}"
                 )
 
@@ -67,12 +67,12 @@ class GptFinetuning(Finetuning):
         """
         return self.model.clone(
             heads=(self.head, "masked_lm"),
-            scored_positions=self.config.task.max_seq_length,
+            scored_positions=self.options.max_seq_length,
         )
 
     @property
     def _lm_coef(self) -> float:
-        return self.config.task.get("lm_coef", 0.0)
+        return self.options.lm_coef
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         """Returns the task's loss and, unless its factor is 0, the language model's."""
@@ -98,7 +98,7 @@ class GptFinetuning(Finetuning):
         """Returns the FLOPs of the encoder and of the language model."""
         *rows, length = shapes["input_ids"]
         model = self.model_config
-        pieces = model.vocab_size + self.config.task.max_seq_length
+        pieces = model.vocab_size + self.options.max_seq_length
         scores = 3 * 2 * (length - 1) * model.hidden_size * pieces
         each = encoder_flops(model, length) + (scores if self._lm_coef else 0)
         return math.prod(rows) * each
@@ -115,12 +115,12 @@ class GptClassification(GptFinetuning, Text):
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        length = self.config.task.max_seq_length
+        length = self.options.max_seq_length
         return (2, length) if self._both_orders else (length,)
 
     @property
     def _both_orders(self) -> bool:
-        return self.config.task.get("both_orders", False)
+        return self.options.both_orders
 
     def sequence(self, a: list[int], b: list[int] | None, split: str) -> dict[str, Any]:
         one = super().sequence(a, b, split)

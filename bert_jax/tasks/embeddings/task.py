@@ -52,7 +52,7 @@ class Embeddings(Finetuning):
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
         self._kinds: dict[str, str] = {}
-        self._loss = config.task.loss
+        self._loss = self.options.loss
         self._row_texts = 2
         self._judged: tuple[int, list[dict[int, float]]] = (0, [])
         task = config.task
@@ -79,12 +79,14 @@ class Embeddings(Finetuning):
         return "spearman" if self._kinds.get(first) == "scores" else "mrr@10"
 
     def read_file(self, source: str, split: str) -> list[Row]:
-        task = self.config.task
+        options = self.options
         if split == RETRIEVAL:
             return self._read_retrieval(source)
-        names = {name: task[name] for name in ("text", "text_b", "negative", "score")}
+        names = {
+            name: options[name] for name in ("text", "text_b", "negative", "score")
+        }
         rows, self._kinds[split] = data.read_texts(
-            source, names, task.format, task.max_score, split, self.notices
+            source, names, options.format, options.max_score, split, self.notices
         )
         if split == "train":
             self._row_texts = max(2, len(rows[0]["texts"]))
@@ -99,10 +101,10 @@ class Embeddings(Finetuning):
         return [{"texts": (text,)} for text in (*documents, *queries)]
 
     def _check_loss(self) -> None:
-        kind, chosen = self._kinds["train"], self.config.task.loss
+        kind, chosen = self._kinds["train"], self.options.loss
         if chosen and chosen not in LOSSES[kind]:
             raise UserError(
-                f"config.task.loss={chosen}: {self.config.task.train_file} has {kind}; "
+                f"config.task.loss={chosen}: {self.options.train_file} has {kind}; "
                 f"choose one of {', '.join(LOSSES[kind])}"
             )
         if chosen == "triplet" and self._row_texts > 3:
@@ -114,8 +116,8 @@ class Embeddings(Finetuning):
 
     def parse_row(self, row: Row) -> Row:
         """Takes `text`, and perhaps `text_b`, or the data's columns."""
-        task = self.config.task
-        found = {x: row.get(task[x], row.get(x)) for x in ("text", "text_b")}
+        options = self.options
+        found = {x: row.get(options[x], row.get(x)) for x in ("text", "text_b")}
         names = [x for x in found if x == "text" or found[x] is not None]
         return {"texts": tuple(require_text(found, name) for name in names)}
 
@@ -126,7 +128,7 @@ class Embeddings(Finetuning):
         """
         most = max((len(row["texts"]) for row in examples), default=0)
         most = 2 if split == "train" and most == 1 else most
-        default = self.config.task.prompt
+        default = self.options.prompt
         texts = [
             row.get("prompt", default) + text
             for row in examples
@@ -148,11 +150,11 @@ class Embeddings(Finetuning):
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of a sequence for each text."""
-        return (self._row_texts, self.config.task.max_seq_length)
+        return (self._row_texts, self.options.max_seq_length)
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         params = super().init_params(key)
-        if self.config.task.dense:
+        if self.options.dense:
             shape = jnp.zeros((1, self._pooled))
             params["dense"] = self._dense.init(jax.random.fold_in(key, 1), shape)[
                 "params"
@@ -164,8 +166,8 @@ class Embeddings(Finetuning):
         states = self.apply(params, batch, key)["hidden_states"][-1]
         *rows, length = batch["input_mask"].shape
         mask = batch["input_mask"].reshape(-1, length)
-        pooled = pool_tokens(states, mask, self.config.task.pooling)
-        if self.config.task.dense:
+        pooled = pool_tokens(states, mask, self.options.pooling)
+        if self.options.dense:
             own = {"params": params["dense"]}
             pooled = jnp.asarray(self._dense.apply(own, pooled))
         return {"vectors": pooled.reshape(*rows, -1)}
@@ -173,24 +175,24 @@ class Embeddings(Finetuning):
     def batch_loss(self, vectors: Arrays, batch: Arrays) -> Scalars:
         """Returns the loss of `config.task.loss`, or with `dimensions` its sum over
         vectors cut to each of these sizes (Kusupati et al. 2022)."""
-        whole, task = vectors["vectors"], self.config.task
+        whole, options = vectors["vectors"], self.options
         weights = batch["row_weights"]
         found = []
-        for size in task.dimensions or (whole.shape[-1],):
+        for size in options.dimensions or (whole.shape[-1],):
             cut = whole[..., :size]
             match self._loss:
                 case "info_nce":
                     loss = losses.info_nce(
-                        cut, weights, task.temperature, batch["input_ids"]
+                        cut, weights, options.temperature, batch["input_ids"]
                     )
                 case "cosent":
                     loss = losses.cosent_loss(
-                        cut, weights, batch["score"], task.temperature
+                        cut, weights, batch["score"], options.temperature
                     )
                 case "squared_error":
                     loss = losses.squared_error(cut, weights, batch["score"])
                 case "triplet":
-                    loss = losses.triplet_loss(cut, weights, task.margin)
+                    loss = losses.triplet_loss(cut, weights, options.margin)
             found.append(loss)
         return {self.loss_name: sum(found) * jnp.sum(weights)}
 
@@ -203,7 +205,7 @@ class Embeddings(Finetuning):
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """Returns `vectors`, of length 1 if `config.task.normalized`."""
         vectors = self.vectors(params, batch, None)["vectors"]
-        if self.config.task.normalized:
+        if self.options.normalized:
             vectors = losses.normalize_vectors(vectors)
         return {"vectors": vectors}
 
@@ -229,7 +231,7 @@ class Embeddings(Finetuning):
         cut to these sizes: `spearman_64`.
         """
         found = self._scores(split, examples, answers)
-        for size in self.config.task.dimensions:
+        for size in self.options.dimensions:
             cut = self._scores(split, examples, [each[:, :size] for each in answers])
             found |= {f"{name}_{size}": value for name, value in cut.items()}
         return found

@@ -28,8 +28,8 @@ class Glue(Text):
         self.glue = data.TASKS[config.task.name]
         super().__init__(config, tokenizer)
         self.main_score = self.glue.main_score
-        if self.glue.labels and not config.task.labels:
-            config.task.labels = self.glue.labels
+        if self.glue.labels and not self.labels:
+            self.fill_in({"task.labels": self.glue.labels})
         if self.glue.labels and sorted(self.labels) != sorted(self.glue.labels):
             raise UserError(
                 f"config.task.labels={self.labels}: {config.task.name} has "
@@ -53,23 +53,23 @@ class Glue(Text):
 
         MNLI also has the splits dev_mismatched, test_mismatched and ax.
         """
-        task = self.config.task
-        if not task.data_dir:
+        options = self.options
+        if not options.data_dir:
             raise UserError(
-                "config.task.data_dir is empty: name the folder of "
-                f"{self.glue.title}'s files, tfds:glue/{task.name} or hf:nyu-mll/glue"
+                "config.task.data_dir is empty: name the folder of the files of "
+                f"{self.glue.title}, tfds:glue/{options.name} or hf:nyu-mll/glue"
             )
-        return data.read_split(task.name, task.data_dir, split, self.notices)
+        return data.read_split(options.name, options.data_dir, split, self.notices)
 
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
         """Writes a test set's file to submit, such as `MNLI-m.tsv`, or otherwise
         `TASK-SPLIT.tsv`. Columns: `index`, `prediction`. Submitted scores are 0-5."""
-        name = f"{self.config.task.name}-{split}"
+        name = f"{self.options.name}-{split}"
         submitted = "dev" not in split and split != "train"
         if submitted:
-            is_mnli = self.config.task.name == "mnli"
+            is_mnli = self.options.name == "mnli"
             name = _MNLI_FILES[split] if is_mnli else self.glue.title
         lines = ["index\tprediction"]
         for example, answer in zip(examples, answers, strict=True):

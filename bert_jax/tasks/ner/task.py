@@ -49,7 +49,7 @@ class Ner(Finetuning):
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
-        self.in_entities = config.task.scheme == "entities"
+        self.in_entities = self.options.scheme == "entities"
         self.main_score = "f1" if self.in_entities else "accuracy"
         if self.in_entities:
             tagged.check_labels(self.labels)
@@ -57,7 +57,7 @@ class Ner(Finetuning):
     @property
     def crf(self) -> bool:
         """Whether a conditional random field joins the tags of a row."""
-        return bool(self.config.task.get("crf", False))
+        return bool(self.options.crf)
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -66,18 +66,18 @@ class Ner(Finetuning):
     def resolve(self) -> None:
         """Resolves as other tasks do, and finds the scheme that a CRF's guesses keep
         to: that of the training data's tags."""
-        task = self.config.task
-        if self.crf and self.in_entities and not task.tag_scheme:
+        options = self.options
+        if self.crf and self.in_entities and not options.tag_scheme:
             tags = [row["tags"] or () for row in self.examples("train")]
-            task.tag_scheme = crf.found_in(tags)
+            self.fill_in({"task.tag_scheme": crf.found_in(tags)})
         super().resolve()
 
     def read_file(self, source: str, split: str) -> Sequence[Row]:
         """Reads the sentences of a split. A test file may lack tags."""
         sentences = tagged.read_sentences(
             source,
-            token_column=self.config.task.token_column,
-            tag_column=self.config.task.tag_column,
+            token_column=self.options.token_column,
+            tag_column=self.options.tag_column,
             labelled=split != "test",
             labels=self.labels,
         )
@@ -103,7 +103,7 @@ class Ner(Finetuning):
     def _check_scheme(self) -> None:
         """Raises UserError if most training sentences break `task.tag_scheme`. A few
         always may, by mistakes of the annotators."""
-        scheme = self.config.task.get("tag_scheme")
+        scheme = self.options.tag_scheme
         if not (self.crf and scheme):
             return
         tags = [row["tags"] or () for row in self.examples("train")]
@@ -119,7 +119,7 @@ class Ner(Finetuning):
     @functools.cached_property
     def split_words(self) -> Callable[[str], word_splitting.Spans]:
         """Function that splits a text into words by `config.task.words`."""
-        match self.config.task.words:
+        match self.options.words:
             case "spaces":
                 rule = word_splitting.SPACES
             case "characters":
@@ -144,7 +144,7 @@ class Ner(Finetuning):
         """
         pieces = self._word_tokens(examples)
         sizes = [len(ids) for ids in pieces]
-        room = self.config.task.max_seq_length - 2
+        room = self.options.max_seq_length - 2
         counts = itertools.accumulate(len(row["words"]) for row in examples)
         bounds = list(itertools.pairwise([0, *counts]))
         around = self._documents(examples, bounds, split)
@@ -210,7 +210,7 @@ class Ner(Finetuning):
         logits = self.logits(params, batch)
         if not self.crf:
             return logits
-        allowed = crf.allowed(self.labels, self.config.task.tag_scheme or "none")
+        allowed = crf.allowed(self.labels, self.options.tag_scheme or "none")
         transitions = _transitions(logits).within(allowed)
         # The sentence's words around the part that the row tags, too: an entity may
         # continue where a sentence is cut.
@@ -299,7 +299,7 @@ class Ner(Finetuning):
             place = sentence["places"][index]
             if split == "train":
                 raise UserError(
-                    f"{self.config.task.train_file}:{place}: the tag {tag!r} is not in "
+                    f"{self.options.train_file}:{place}: the tag {tag!r} is not in "
                     f"config.task.labels={self.labels}: add it there, or leave "
                     "labels empty"
                 )
@@ -309,7 +309,7 @@ class Ner(Finetuning):
 
     def _word_tokens(self, examples: Sequence[Row]) -> list[list[int]]:
         """Returns the ids of every word of all sentences, in order. None is empty."""
-        room = self.config.task.max_seq_length - 2
+        room = self.options.max_seq_length - 2
         words = [word for example in examples for word in example["words"]]
         unique = list(dict.fromkeys(words))
         space = tokenization.kind_of(self.tokenizer).before_word
@@ -327,7 +327,7 @@ class Ner(Finetuning):
     ) -> Sequence[tuple[int, int]]:
         """Returns the range of words that each sentence's context may come from."""
         # The rows of `predict` are unrelated.
-        if not self.config.task.document_context or split == "predict":
+        if not self.options.document_context or split == "predict":
             return bounds
         documents: dict[int, tuple[int, int]] = {}
         for example, (begin, end) in zip(examples, bounds, strict=True):

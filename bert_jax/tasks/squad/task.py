@@ -49,7 +49,7 @@ class Squad(Finetuning):
 
     def read_file(self, source: str, split: str) -> Sequence[Row]:
         examples = data.read_questions(source)
-        if split != "train" and not self.config.task.null_answers:
+        if split != "train" and not self.options.null_answers:
             bare = sum(example["answers"] == [] for example in examples)
             if bare:
                 what = f"{split}: questions without an answer, not scored"
@@ -62,7 +62,7 @@ class Squad(Finetuning):
         A training question has no features if its answer cannot be found or, without
         `null_answers`, if it has none. `notices` counts these questions.
         """
-        task, training = self.config.task, split == "train"
+        options, training = self.options, split == "train"
         questions = self.tokenize_texts([row["question"] for row in examples])
         texts = [row["context"] for row in examples]
         contexts = squad_windows.tokenize_contexts(texts, self.tokenize_texts)
@@ -75,9 +75,9 @@ class Squad(Finetuning):
             zip(examples, questions, contexts, golds, strict=True)
         ):
             question = encoding.ids
-            if len(question) > task.max_query_length:
+            if len(question) > options.max_query_length:
                 self.notices[f"{split}: questions cut to max_query_length"] += 1
-                question = question[: task.max_query_length]
+                question = question[: options.max_query_length]
             answer = self._answer(example, ids, offsets, gold.ids) if training else None
             if isinstance(answer, str):
                 self.notices[f"train: {answer}, left out"] += 1
@@ -90,8 +90,8 @@ class Squad(Finetuning):
         if not features:
             why = "; ".join(f"{what}: {n}" for what, n in self.notices.items())
             raise UserError(
-                f"{task.train_file}: no question has an answer that can be trained on "
-                f"({why}); for SQuAD 2.0 set config.task.null_answers"
+                f"{options.train_file}: no question has an answer that can be trained "
+                f"on ({why}); for SQuAD 2.0 set config.task.null_answers"
             )
         return features
 
@@ -114,7 +114,7 @@ class Squad(Finetuning):
           gold: Ids of the first answer's text.
         """
         answers, context = example["answers"], example["context"]
-        if self.config.task.null_answers and (not answers or example["is_impossible"]):
+        if self.options.null_answers and (not answers or example["is_impossible"]):
             return None
         if not answers:
             return "questions without an answer (task.null_answers is off)"
@@ -133,8 +133,8 @@ class Squad(Finetuning):
     ) -> Iterator[tuple[dict[str, Any], squad_windows.Window]]:
         """Yields the columns and the `Window` of each part of a context."""
         first = 1 + len(question) + len(self.between)
-        room = self.config.task.max_seq_length - first - 1
-        spans = squad_windows.window_spans(len(ids), room, self.config.task.doc_stride)
+        room = self.options.max_seq_length - first - 1
+        spans = squad_windows.window_spans(len(ids), room, self.options.doc_stride)
         owned = squad_windows.has_max_context(spans, len(ids))
         for span, is_owned in zip(spans, owned, strict=True):
             part = ids[span.start : sum(span)].tolist()
@@ -167,7 +167,7 @@ class Squad(Finetuning):
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[Prediction]:
-        task = self.config.task
+        options = self.options
         grouped = itertools.groupby(
             zip(features, outputs, strict=True), key=lambda pair: pair[0].example
         )
@@ -185,9 +185,9 @@ class Squad(Finetuning):
                     examples[number]["context"],
                     windows,
                     logits,
-                    n_best_size=task.n_best_size,
-                    max_answer_length=task.max_answer_length,
-                    null_answers=task.null_answers,
+                    n_best_size=options.n_best_size,
+                    max_answer_length=options.max_answer_length,
+                    null_answers=options.null_answers,
                 )
             )
         return predictions
@@ -196,7 +196,7 @@ class Squad(Finetuning):
         """Fits `null_threshold` for the best F1 (section 4.3)."""
         examples = self.examples(split)
         golds = self._golds(examples)
-        if golds and self.config.task.null_answers:
+        if golds and self.options.null_answers:
             best, odds = _texts_and_odds(examples, answers)
             _, threshold = scores.best_threshold(best, golds, odds)
             self.fitted["null_threshold"] = threshold
@@ -212,7 +212,7 @@ class Squad(Finetuning):
         golds = self._golds(examples)
         if not golds:
             return {}
-        if not self.config.task.null_answers:
+        if not self.options.null_answers:
             return scores.score_version1(self._texts(examples, answers), golds)
         best, odds = _texts_and_odds(examples, answers)
         best_f1, _ = scores.best_threshold(best, golds, odds)
@@ -227,7 +227,7 @@ class Squad(Finetuning):
     def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of never answering, only for 2.0."""
         golds = self._golds(examples)
-        if not golds or not self.config.task.null_answers:
+        if not golds or not self.options.null_answers:
             return {}
         return scores.score_version2({name: "" for name, _ in golds}, golds)
 
@@ -250,7 +250,7 @@ class Squad(Finetuning):
             "predictions.json": self._texts(examples, answers),
             "nbest_predictions.json": nbest,
         }
-        if self.config.task.null_answers:
+        if self.options.null_answers:
             _, files["null_odds.json"] = _texts_and_odds(examples, answers)
         for name, content in files.items():
             text = json.dumps(content, indent=4) + "\n"
@@ -280,7 +280,7 @@ class Squad(Finetuning):
         return float(self.fitted.get("null_threshold", 0.0))
 
     def _chosen(self, answer: Prediction) -> squad_answers.Guess:
-        if self.config.task.null_answers:
+        if self.options.null_answers:
             return answer.chosen(self._threshold)
         return answer.guesses[0]
 
@@ -292,7 +292,7 @@ class Squad(Finetuning):
 
     def _golds(self, examples: Sequence[Row]) -> list[tuple[str, list[str]]]:
         """Returns ids and gold answers of the questions that are scored."""
-        null = self.config.task.null_answers
+        null = self.options.null_answers
         return [
             (example["id"], [gold["text"] for gold in example["answers"] or ()])
             for example in examples
