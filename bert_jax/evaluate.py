@@ -36,16 +36,17 @@ def evaluate(task: Task, folder: Path) -> None:
     name = run_config.predictions_subfolder(folder, task.config) if is_run else ""
     predictions = folder / "predictions" / name if name else folder / "predictions"
     task.reuse_prepared_data(workdir.read_data(folder) if is_run else {})
-    mesh, params, now, _ = setup.restored_params(
+    restored = setup.restored_params(
         task, folder, task.unused_parameters(), uses=("evaluate",)
     )
+    task, now = task.with_fitted(restored.fitted), restored.step
     other_data = name not in ("", task.config.evaluate.checkpoint)
     learns = is_run and not other_data and not task.fitted
     if is_run and not learns:
         workdir.warn_unfitted(task.config.task, task.fitted)
-    evaluator = Evaluator(task, Seeds(task.config, 1), mesh, learns=learns)
+    evaluator = Evaluator(task, Seeds(task.config, 1), restored.mesh, learns=learns)
     for split in task.splits:
-        (results,) = evaluator.results(params, split, now)
+        (results,) = evaluator.results(restored.params, split, now)
         if processes.is_first():
             print(json.dumps({"step": now, "split": split, **results.scores}))
             results.write(predictions)
@@ -54,6 +55,6 @@ def evaluate(task: Task, folder: Path) -> None:
     for what, count in task.notices.items():
         log.info("%s: %s", what, f"{count:,}")
     if learns:
-        workdir.write_facts(folder, task.fitted, now)
+        workdir.write_facts(folder, results.fitted, now)
     if predictions.is_dir():
         log.info("predictions: %s", predictions)

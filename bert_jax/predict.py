@@ -32,7 +32,8 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     rows = row_files.input_rows(source, task.row_columns)
     empty = dict.fromkeys(row_files.late_fields(source, target, task.row_columns))
     answerer = inference.of_task(task, folder)
-    work = functools.partial(_work, task, answerer.params)
+    fitted = getattr(answerer.predictor, "fitted", {})
+    work = functools.partial(_work, task.with_fitted(fitted), answerer.params)
     with partial_output.open_output(source, target, work) as output:
         write = row_files.row_writer(target, output.file, output.columns)
         shows = output.resumes and processes.is_first()

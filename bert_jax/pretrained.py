@@ -411,10 +411,9 @@ class Bert:
         )
         unused = task.unused_parameters(predicts=True)
         params = merge.require_complete(params, report, unused)
-        task.fitted.update(report.facts)
         if isinstance(source, weights.Run):
-            workdir.warn_unfitted(config.task, task.fitted)
-        return task, params, report
+            workdir.warn_unfitted(config.task, report.facts)
+        return task.with_fitted(report.facts), params, report
 
     def _with_pooler(self, params: Any) -> Any:
         """Adds a pooler, which the module needs, if missing. Its output is dropped."""

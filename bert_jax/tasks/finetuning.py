@@ -180,9 +180,9 @@ class Finetuning(distillation.Taught, Predictor):
         """Formats the text that the closing report prints below a split's table."""
         return ""
 
-    def fit_to_rows(self, split: str, answers: Answers) -> None:
-        """Sets `fitted` from the answers to the first dev split, before scoring it."""
-        del split, answers
+    def fit_to_rows(self, examples: Sequence[Row], answers: Answers) -> dict[str, Any]:
+        """Returns the values to fit to the first dev split, before scoring it."""
+        return {}
 
     def find_labels(self) -> Sequence[str]:
         """Returns the names of the model's outputs if `config.task.labels` is empty.
@@ -355,16 +355,18 @@ class Finetuning(distillation.Taught, Predictor):
             outputs = jax.tree.map(np.nan_to_num, outputs)
         examples = self.examples(split)
         answers = self.decode_answers(examples, self.encode_examples(split), outputs)
-        if learns and not has_nan:
-            self.fit_to_rows(split, answers)
-        scores = self.scores(split, examples, answers)
+        fits = learns and not has_nan
+        learned = self.fit_to_rows(examples, answers) if fits else {}
+        task = self.with_fitted({**self.fitted, **learned})
+        scores = task.scores(split, examples, answers)
         if has_nan:
             scores = dict.fromkeys(scores, math.nan)
         return Results(
             scores,
-            baseline=lambda: self.baseline_scores(split, examples),
-            details=lambda: self.score_details(examples, answers),
-            write=lambda folder: self.write_predictions(
+            task.fitted,
+            baseline=lambda: task.baseline_scores(split, examples),
+            details=lambda: task.score_details(examples, answers),
+            write=lambda folder: task.write_predictions(
                 folder, split, examples, answers
             ),
         )

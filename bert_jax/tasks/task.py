@@ -1,13 +1,14 @@
 """The interface of a task for training, evaluation and prediction."""
 
 import abc
+import copy
 import dataclasses
 import functools
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from jaxtyping import Array, Key
 from ml_collections import ConfigDict, FrozenConfigDict
@@ -126,7 +127,7 @@ class Data:
       unknown_share: Fraction of [UNK] among the tokens.
       epoch_size: Number of rows, or 0 if the run does not count epochs.
       record: Identity of the data, for `Task.reuse_prepared_data`, as JSON. Its `facts`
-        describe the data and become `Task.fitted` when the run is queried.
+        describe the data and are among `Task.fitted` when the run is queried.
       folders: Folders of the prepared data.
       report: Function that describes the content of a folder, in some lines. By default
         it returns only the folder's name.
@@ -179,6 +180,7 @@ class Results:
 
     Attributes:
       scores: Scores by name. Empty if the records have no labels.
+      fitted: The task's fitted values, with those learned from these outputs.
       baseline: Function that computes the scores of a trivial answer without a model.
       table: Function from the split, the scores (the means over seeds and, with several
         seeds, standard deviations) and the baseline's to rows and header.
@@ -187,6 +189,7 @@ class Results:
     """
 
     scores: dict[str, float]
+    fitted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     baseline: Callable[[], Mapping[str, float]] = dict
     table: Callable[[str, Mapping[str, float], Mapping[str, float]], Table] = (
         score_table
@@ -207,7 +210,7 @@ class Task(abc.ABC):
       main_score: Name of the score on the first dev split that selects the best, unless
         `config.evaluate.score` names another one.
       fitted: Values that a run learns in addition to its weights, such as a threshold,
-        as JSON, saved in the work directory's task.json.
+        as JSON, saved in the work directory's task.json. See `with_fitted`.
       notices: Counts of records that were cut, skipped or changed, by split and reason.
         They are printed at the start.
     """
@@ -221,13 +224,19 @@ class Task(abc.ABC):
     def __init__(self, config: ConfigDict):
         self.config = FrozenConfigDict(config)
         self.fill_in({})
-        self.fitted: dict[str, Any] = {}
+        self.fitted: Mapping[str, Any] = {}
         self.notices: Counter[str] = Counter()
 
     def fill_in(self, values: Mapping[str, Any]) -> None:
         """Takes a config with these values, by `GROUP.NAME`."""
         self.config = fields.with_values(self.config, values)
         self.options = fields.task_values(self.config)
+
+    def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
+        """Returns this task, over the same data, with these fitted values."""
+        task = copy.copy(self)
+        task.fitted = {**fitted}
+        return task
 
     @property
     @abc.abstractmethod
@@ -294,7 +303,7 @@ class Task(abc.ABC):
         """Computes scores and answers from the outputs of all of a split's batches.
 
         Args:
-          learns: Whether to first set `fitted` from these outputs, if the task has any.
+          learns: Whether to first fit values to these outputs, if the task has any.
         """
 
     @abc.abstractmethod

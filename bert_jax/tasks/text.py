@@ -380,18 +380,18 @@ class Text(Finetuning):
         weights = np.where(counts, len(labels) / rare, 1.0)
         return weights.astype(np.float32)
 
-    def fit_to_rows(self, split: str, answers: Answers) -> None:
+    def fit_to_rows(self, examples: Sequence[Row], answers: Answers) -> dict[str, Any]:
         """Fits `temperature` or `thresholds`, by `config.task.calibration`."""
-        labels = [example["label"] for example in self.examples(split)]
+        labels = [example["label"] for example in examples]
         if self._calibration == "none" or None in labels:
-            return
+            return {}
         logits, targets = np.array(answers), np.array(labels, int)
         if self._calibration == "temperature":
             value: Any = calibration.fit_temperature(logits, targets)
         else:
             columns = zip(logits.T, targets.T, strict=True)
             value = [calibration.best_threshold(*each) for each in columns]
-        self.fitted[self._calibration] = value
+        return {self._calibration: value}
 
     def guess(self, answer: np.ndarray) -> int | float | tuple[int, ...]:
         """Turns logits into a label. Multilabel predicts labels from 0.5 on, or from

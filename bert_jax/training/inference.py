@@ -181,8 +181,9 @@ def of_task(task: Task, folder: Path) -> Answerer:
     unused = task.unused_parameters(predicts=True)
     restored = setup.restored_params(task, folder, unused)
     if workdir.has_config(folder):
-        workdir.warn_unfitted(task.config.task, task.fitted)
-    predictor, rows = task.predictor(restored.missing), task.config.predict.batch_size
+        workdir.warn_unfitted(task.config.task, restored.fitted)
+    predictor = task.with_fitted(restored.fitted).predictor(restored.missing)
+    rows = task.config.predict.batch_size
     return Answerer(predictor, restored.params, restored.mesh, rows, task.model_config)
 
 
@@ -276,10 +277,7 @@ def require_score(task: Task, mesh: Mesh) -> None:
         with sharding.activate_mesh(mesh):
             shapes = outputs.eval_shape(params, batch)
         fetched.append(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
-    facts = dict(task.fitted)
-    scores = task.results(split, fetched, learns=True).scores
-    task.fitted = facts  # zeros have nothing to teach
-    task.selection_value(scores)
+    task.selection_value(task.results(split, fetched, learns=True).scores)
 
 
 class Evaluator:
@@ -297,7 +295,7 @@ class Evaluator:
         """Stores its arguments. Compiles nothing yet.
 
         Args:
-          learns: Whether the first dev split's outputs set `task.fitted`.
+          learns: Whether values are fitted to the first dev split's outputs.
           model_params: Function that turns a run's parameters, of one seed, into the
             model's.
         """
@@ -306,12 +304,10 @@ class Evaluator:
         self._learns = learns
         self._outputs = jit_outputs(task.outputs, mesh)
         self._kept: tuple[int, dict[str, list[Results]]] = (-1, {})
-        self._facts = [dict(task.fitted) for _ in seeds.numbers]
+        self._fitted = [task.fitted for _ in seeds.numbers]
 
     def results(self, params: Any, split: str, now: int) -> Iterator[Results]:
         """Yields each seed's results on a split. Caches those of the last `now`.
-
-        `task.fitted` belong to the seed last yielded: writing its files may need them.
 
         Raises:
           Interrupted: A signal arrived. Raised between two batches.
@@ -321,10 +317,11 @@ class Evaluator:
         kept = self._kept[1].setdefault(split, [])
         learns = self._learns and split in self.task.dev_splits[:1]
         for seed, one in enumerate(self.seeds.split(params)):
-            self.task.fitted = self._facts[seed]
             if seed == len(kept):
                 fetched = self.fetch(self._model_params(one), split, now)
-                kept.append(self.task.results(split, fetched, learns=learns))
+                task = self.task.with_fitted(self._fitted[seed])
+                kept.append(task.results(split, fetched, learns=learns))
+                self._fitted[seed] = kept[seed].fitted
             yield kept[seed]
 
     def fetch(self, params: Any, split: str, now: int) -> list[Any]:

@@ -279,15 +279,15 @@ class Run:
             if self.log.has(self.step, split):
                 continue
             self.log.note(f"evaluating {split} at step {self.step}")
-            results = self.evaluator.results(self.state.params, split, self.step)
-            scores = [found.scores for found in results]
+            results = [*self.evaluator.results(self.state.params, split, self.step)]
+            scores = [each.scores for each in results]
             better = split == dev[0] and self.best_score.add(self.step, scores[0])
             if better and self._best is not None:
                 self._best.save({"params": self.state.params}, self.step)
                 self._best.wait()  # must be saved before its line is written
             is_fitted = split == dev[0] and self.seeds.count == 1
             if is_fitted and processes.is_first():  # also for a run that is stopped
-                workdir.write_facts(self.folder, self.task.fitted, self.step)
+                workdir.write_facts(self.folder, results[0].fitted, self.step)
             means = self.log.write(self.step, split, scores)
             self.log.tell(self.task.notices)
             if self.step < self.due.num_steps:  # else a table follows
@@ -378,7 +378,7 @@ def print_scores(run: Run, params: Any, now: int) -> None:
             each.append(results.scores)
             if is_first:
                 results.write(predictions)
-                workdir.write_facts(predictions.parent, task.fitted, now)
+                workdir.write_facts(predictions.parent, results.fitted, now)
         if not each[0]:
             continue
         means, baseline = seeds.means(split, each), results.baseline()

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -209,6 +209,7 @@ class Restored(NamedTuple):
     mesh: Mesh
     params: Any
     step: int  # 0 for weights of `init_from`
+    fitted: Mapping[str, Any]  # see `Task.fitted`
     missing: tuple[str, ...] = ()  # parts that the weights lack, filled with zeros
 
 
@@ -220,7 +221,7 @@ def restored_params(
     *,
     encoder: bool = False,
 ) -> Restored:
-    """Returns the checkpoint's or `init_from`'s parameters. Sets `task.fitted`.
+    """Returns the checkpoint's or `init_from`'s parameters.
 
     Args:
       unused: Parts of the model that may be missing.
@@ -236,9 +237,8 @@ def restored_params(
         if loaded is None:
             raise run_config.nothing_to_ask(folder)
         params, report = loaded
-        task.fitted.update(report.facts)
         params = merge.require_complete(params, report, unused)
-        return Restored(mesh, params, 0, report.missing)
+        return Restored(mesh, params, 0, report.facts, report.missing)
     base, _ = read_start(task, mesh) if task.config.model.lora_rank else (None, None)
     if base is not None:
         workdir.check_data(folder, {"base": base.digest})
@@ -250,6 +250,6 @@ def restored_params(
             f"--workdir={folder}: the run has no best checkpoint; set "
             "--config.evaluate.checkpoint=last"
         )
-    task.fitted.update(workdir.read_facts(folder, restored[1]))
     params = restored[0] if base is None else base.merged(restored[0])
-    return Restored(mesh, params, restored[1])
+    now = restored[1]
+    return Restored(mesh, params, now, workdir.read_facts(folder, now))

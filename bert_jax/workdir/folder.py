@@ -210,7 +210,7 @@ def read_facts(workdir: Path, step: int) -> dict[str, Any]:
     return {**read_data(workdir).get("facts", {}), **facts}
 
 
-def write_facts(workdir: Path, facts: dict[str, Any], step: int) -> None:
+def write_facts(workdir: Path, facts: Mapping[str, Any], step: int) -> None:
     """Saves a run's fitted values other than weights at a step, if any."""
     if facts:
         known = untrusted.read_optional(workdir / "task.json") | {str(step): facts}

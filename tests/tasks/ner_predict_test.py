@@ -29,7 +29,7 @@ def test_evaluation_answers_in_the_order_of_the_file(task, tmp_path):
     words = ["a Pa Ub c a a a a a a Pa Ub", "d", "Pa", "b Ub", "c " * 30 + "d", "Ub d"]
     dev = "\n\n".join("\n".join(f"{w}\tO" for w in line.split()) for line in words)
     made = task(dev=dev, max_seq_length=10)
-    made.config.evaluate.batch_size = 2
+    made.fill_in({"evaluate.batch_size": 2})
     device = by_piece(made)
     batches = made.evaluation_batches("dev", 0, slice(None))
     results = made.results("dev", jax.device_get([device(x) for x in batches]))
@@ -97,7 +97,7 @@ def test_text_is_split_as_the_training_data(task, tmp_path):
     record = made.training_data().record
     (tmp_path / "data.json").write_text(json.dumps(record))
     opened = task(train=train, labels=labels)
-    opened.fitted.update(folder.read_facts(tmp_path, 7))
+    opened = opened.with_fitted(folder.read_facts(tmp_path, 7))
     text = "P.U. a-c, U.U. cd."
     (answer,) = ask(opened, [{"text": text}])
     assert answer["words"] == ["P.U.", "a-c", ",", "U.U.", "cd", "."]

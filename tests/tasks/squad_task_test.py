@@ -127,7 +127,7 @@ def test_unlabelled_questions_have_no_scores(config, write):
     output = {name: np.zeros(6, np.float32) for name in ("start_logits", "end_logits")}
     answers = task.decode_answers(examples, task.encode_examples("dev"), [output])
     assert task.scores("dev", examples, answers) == {}
-    assert task.fitted == {}
+    assert task.fit_to_rows(examples, answers) == {}
 
 
 def test_files_and_threshold(config, write, tmp_path):
@@ -166,7 +166,7 @@ def test_files_and_threshold(config, write, tmp_path):
         "NoAns_exact": 100.0,
         "NoAns_f1": 100.0,
     }
-    task.fitted["null_threshold"] = -1.0  # as a work directory's
+    task = task.with_fitted({"null_threshold": -1.0})  # as a work directory's
     task.write_predictions(tmp_path / "p", "dev", examples, answers)
     read = {p.name: json.loads(p.read_text()) for p in (tmp_path / "p").iterdir()}
     assert read["predictions.json"] == {"0": "b", "1": "", "2": ""}
@@ -224,7 +224,7 @@ def test_scores_are_those_of_the_written_files(config, write, tmp_path):
         for names in [("start_logits", "end_logits")] * 30
     ]
     answers = task.decode_answers(examples, task.encode_examples("dev"), outputs)
-    task.fit_to_rows("dev", answers)
+    task = task.with_fitted(task.fit_to_rows(task.examples("dev"), answers))
     numbers = task.scores("dev", examples, answers)
     task.write_predictions(tmp_path, "dev", examples, answers)
     predictions = json.loads((tmp_path / "predictions.json").read_text())

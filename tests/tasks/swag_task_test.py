@@ -147,9 +147,9 @@ def test_files_are_read_by_split(config, tmp_path):
     assert task.read_rows("train") == [expected]
     assert task.read_rows("test") == [expected | {"label": None}]
     assert task.read_rows("dev") is None
-    config.task.dev_file = config.task.test_file
+    task.fill_in({"task.dev_file": config.task.test_file})
     with pytest.raises(Exception, match="'label' is ''"):
         task.read_rows("dev")
     assert task.phases()[0].shapes == {"input_ids": (16, 4, 12)}
     task.resolve()
-    assert config.train.num_steps == 1
+    assert task.config.train.num_steps == 1

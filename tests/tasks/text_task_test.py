@@ -1,7 +1,6 @@
 """One's own texts: labels found, each split read, files, prediction."""
 
 import csv
-import functools
 import re
 
 import jax.numpy as jnp
@@ -340,19 +339,24 @@ def test_temperature_changes_probabilities_and_no_label(config, tmp_path):
     task.resolve()
     logits = [np.float32([3.0, 0.0, 1.0])] * len(task.examples("dev"))
     before = task.format_answer({}, logits[0])
-    task.fit_to_rows("dev", logits)
-    after = task.format_answer({}, logits[0])
-    assert task.fitted["temperature"] > 1  # they were too sure
-    expected = special.softmax(logits[0] / task.fitted["temperature"])
+
+    def fit(logits):
+        return task.with_fitted(task.fit_to_rows(task.examples("dev"), logits))
+
+    cooled = fit(logits)
+    after = cooled.format_answer({}, logits[0])
+    assert cooled.fitted["temperature"] > 1  # they were too sure
+    expected = special.softmax(logits[0] / cooled.fitted["temperature"])
     np.testing.assert_allclose([*after["scores"].values()], expected, rtol=1e-6)
     assert after["label"] == before["label"] == "-1"
-    details = functools.partial(task.score_details, task.examples("dev"))
-    assert "\ntemperature 20: is an end of its range" in details(logits)
-    right = [4 * np.eye(3)[row["label"]] for row in task.examples("dev")]
-    task.fit_to_rows("dev", right)
-    assert "\ntemperature 0.05: is an end of its range" in details(right)
-    task.fit_to_rows("dev", [*right[:-1], right[0]])
-    assert details(right).splitlines()[-1].startswith("expected calibration error: ")
+    rows = task.examples("dev")
+    said = cooled.score_details(rows, logits)
+    assert "\ntemperature 20: is an end of its range" in said
+    right = [4 * np.eye(3)[row["label"]] for row in rows]
+    said = fit(right).score_details(rows, right)
+    assert "\ntemperature 0.05: is an end of its range" in said
+    said = fit([*right[:-1], right[0]]).score_details(rows, right)
+    assert said.splitlines()[-1].startswith("expected calibration error: ")
 
 
 def test_thresholds_decide_the_labels(config, tmp_path):
@@ -364,7 +368,7 @@ def test_thresholds_decide_the_labels(config, tmp_path):
     logits = [np.float32([5.0, -3.0]), np.float32([5.0, -1.0])] * 2
     assert task.guess(logits[1]) == (1, 0)
     baseline = task.baseline_scores("dev", task.examples("dev"))
-    task.fit_to_rows("dev", logits)
+    task = task.with_fitted(task.fit_to_rows(task.examples("dev"), logits))
     assert task.fitted["thresholds"][1] == pytest.approx(-2.0)
     assert [task.guess(x) for x in logits[:2]] == [(1, 0), (1, 1)]
     assert task.scores("dev", task.examples("dev"), logits)["accuracy"] == 1.0

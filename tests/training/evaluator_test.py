@@ -23,36 +23,35 @@ def make(monkeypatch):
         task.fitted, task.dev_splits = {"threshold": 0.0}, ("dev",)
         task.outputs = lambda params, batch: params
 
-        def results(split, fetched, *, learns):
-            if learns:
-                task.fitted["threshold"] = float(fetched[0])
-            return Results({"score": task.fitted["threshold"]})
+        def with_fitted(fitted):
+            def results(split, fetched, *, learns):
+                value = float(fetched[0]) if learns else fitted["threshold"]
+                return Results({"score": value}, {"threshold": value})
 
-        task.results.side_effect = results
+            return mock.Mock(results=results)
+
+        task.with_fitted = with_fitted
         monkeypatch.setattr(
             Evaluator, "fetch", lambda self, params, split, now: [params]
         )
         mesh = sharding.make_mesh(config)
-        return task, Evaluator(task, Seeds(config), mesh, **options)
+        return Evaluator(task, Seeds(config), mesh, **options)
 
     return evaluator
 
 
-def scores(task, evaluator, split, now=1):
-    found = []
-    for results in evaluator.results(jnp.array([3.0, 4.0]), split, now):
-        assert results.scores["score"] == task.fitted["threshold"]
-        found.append(results.scores["score"])
-    return found
+def scores(evaluator, split, now=1):
+    results = evaluator.results(jnp.array([3.0, 4.0]), split, now)
+    return [each.scores["score"] for each in results]
 
 
 def test_evaluator_keeps_each_seed_s_fitted_values(make):
-    task, evaluator = make()
-    assert scores(task, evaluator, "test") == [0.0, 0.0]
-    assert scores(task, evaluator, "dev") == [3.0, 4.0]
-    assert scores(task, evaluator, "test", now=2) == [3.0, 4.0]
+    evaluator = make()
+    assert scores(evaluator, "test") == [0.0, 0.0]
+    assert scores(evaluator, "dev") == [3.0, 4.0]
+    assert scores(evaluator, "test", now=2) == [3.0, 4.0]
 
 
 def test_evaluator_fits_nothing_unless_it_learns(make):
-    task, evaluator = make(learns=False)
-    assert scores(task, evaluator, "dev") == [0.0, 0.0]
+    evaluator = make(learns=False)
+    assert scores(evaluator, "dev") == [0.0, 0.0]

@@ -9,7 +9,7 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -115,6 +115,11 @@ class Ner(Finetuning):
                 f"training sentences with entities break it; theirs is "
                 f"{crf.found_in(tags)}; leave it empty to use that"
             )
+
+    def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
+        task = super().with_fitted(fitted)
+        vars(task).pop("split_words", None)  # by these values
+        return task
 
     @functools.cached_property
     def split_words(self) -> Callable[[str], word_splitting.Spans]:

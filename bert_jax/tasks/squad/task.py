@@ -192,14 +192,16 @@ class Squad(Finetuning):
             )
         return predictions
 
-    def fit_to_rows(self, split: str, answers: Sequence[Prediction]) -> None:
+    def fit_to_rows(
+        self, examples: Sequence[Row], answers: Sequence[Prediction]
+    ) -> dict[str, Any]:
         """Fits `null_threshold` for the best F1 (section 4.3)."""
-        examples = self.examples(split)
         golds = self._golds(examples)
-        if golds and self.options.null_answers:
-            best, odds = _texts_and_odds(examples, answers)
-            _, threshold = scores.best_threshold(best, golds, odds)
-            self.fitted["null_threshold"] = threshold
+        if not (golds and self.options.null_answers):
+            return {}
+        best, odds = _texts_and_odds(examples, answers)
+        _, threshold = scores.best_threshold(best, golds, odds)
+        return {"null_threshold": threshold}
 
     def scores(
         self, split: str, examples: Sequence[Row], answers: Sequence[Prediction]
