@@ -59,7 +59,8 @@ def test_examples_are_tested():
     files = {path.stem for path in (ROOT / "examples").glob("*.py")}
     # Four are scripts. clean_text is for datatrove, which the tests do not have.
     scripts = {"clean_text", "cross_validate", "docstrings", "search_texts"}
-    assert files == {*NAMES, "layerwise", "teacher", "__init__"} | scripts
+    tasks = {"multi_task", "answerable"}  # examples_tasks_test.py
+    assert files == {*NAMES, "layerwise", "teacher", "__init__"} | scripts | tasks
 
 
 @pytest.fixture(scope="module")
