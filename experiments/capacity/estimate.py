@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
+from bert_jax.config import fields
 from bert_jax.models.kernels import requirements
 from bert_jax.training import optimizer, sharding
 from bert_jax.training.sharding import bytes_per_device
@@ -52,17 +53,16 @@ def mesh_of(config: ConfigDict, kind: str) -> Mesh:
     Raises:
       UserError: It does not fit them, or they do not have the config's attention.
     """
-    own = config.copy_and_resolve_references()
     platform = "gpu" if kind == "cuda" else kind
-    packed, seeds = own.corpus.packing, own.train.seeds
+    packed, seeds = config.corpus.packing, config.train.seeds
     requirements.check_attention(
-        own.model, platform, trains=True, packed=packed, seeds=seeds
+        config.model, platform, trains=True, packed=packed, seeds=seeds
     )
     if kind == "cuda":
         devices.trace_without_cudnn()
     # The simulated devices, of another kind, have no kernels.
-    own.model.attention, own.model.epilogue = "einsum", "xla"
-    return sharding.make_mesh(own)
+    plain = {"model.attention": "einsum", "model.epilogue": "xla"}
+    return sharding.make_mesh(fields.with_values(config, plain))
 
 
 def state(config: ConfigDict, mesh: Mesh) -> TrainState:
@@ -162,12 +162,13 @@ def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> 
 
 
 def _small(config: ConfigDict, layers: int, remat: Any, loop: bool = False) -> str:
-    own = config.copy_and_resolve_references()
-    own.model.update(num_hidden_layers=layers, scan_layers=loop, remat=remat)
     # What one row takes does not depend on these: traced once for all.
-    own.train.micro_batches = own.phase2.micro_batches = 1
-    own.mesh.update(data=-1, fsdp=1, tensor=1)
-    return own.to_json()
+    same = {"train.micro_batches": 1, "phase2.micro_batches": 1}
+    same |= {"mesh.data": -1, "mesh.fsdp": 1, "mesh.tensor": 1}
+    own = {"model.num_hidden_layers": layers, "model.scan_layers": loop}
+    own |= {"model.remat": remat}
+    text: str = fields.with_values(config, {**same, **own}).to_json()
+    return text
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from bert_jax import tasks, tokenization
-from bert_jax.config import configuration
+from bert_jax.config import configuration, fields
 from bert_jax.config.phases import Phase
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family
@@ -126,8 +126,8 @@ def trace(
       UserError: The config does not fit the devices.
     """
     if mode != "train":
-        config = config.copy_and_resolve_references()
-        config.corpus.packing = False  # packing is for training rows only
+        # packing is for training rows only
+        config = fields.with_values(config, {"corpus.packing": False})
     task = task_of(config)
     uses = (mode,) if mode != "predict" else ()
     mesh = sharding.make_mesh(config, uses, devices)

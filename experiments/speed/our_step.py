@@ -14,6 +14,7 @@ from flax import traverse_util
 from jaxtyping import Array
 from ml_collections import ConfigDict
 
+from bert_jax.config import fields
 from bert_jax.data import packing
 from bert_jax.family import FAMILIES, bert_config
 from bert_jax.models.config import encoder_flops, pretraining_flops
@@ -129,13 +130,14 @@ def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
 
 def _packed_batch(config: ConfigDict) -> dict[str, np.ndarray]:
     rows, length = config.train.batch_size, config.corpus.max_seq_length
-    single = config.copy_and_resolve_references()
-    single.corpus.packing = False
-    single.corpus.max_seq_length = length // PACKED
-    single.train.batch_size = rows * PACKED
     most = config.masking.max_predictions_per_seq
-    single.masking.max_predictions_per_seq = most // PACKED
-    pairs = random_batch(single)
+    single = {
+        "corpus.packing": False,
+        "corpus.max_seq_length": length // PACKED,
+        "train.batch_size": rows * PACKED,
+        "masking.max_predictions_per_seq": most // PACKED,
+    }
+    pairs = random_batch(fields.with_values(config, single))
     tokens = ("input_ids", "input_mask", "segment_ids")
     room = length - length // PACKED
     pairs |= {name: np.pad(pairs[name], ((0, 0), (0, room))) for name in tokens}
