@@ -227,4 +227,4 @@ def check_config(config: ConfigDict, *, code: bool = True) -> None:
         if code or not by_name:
             require_value(known, name, value)
     common_fields.check_together(config)
-    task_fields.check_together(config)
+    task_fields.check_together(config, fields.task_values(config))

@@ -385,8 +385,12 @@ TASKS = {
 }
 
 
-def check_together(config: ConfigDict) -> None:
-    """Raises UserError if values of a task do not fit each other, or other fields."""
+def check_together(config: ConfigDict, options: ConfigDict) -> None:
+    """Raises UserError if values of a task do not fit each other, or other fields.
+
+    Args:
+      options: Result of `fields.task_values`.
+    """
     _check_splits(config)
     task, train = config.task, config.train
     if "max_seq_length" not in task:
@@ -400,18 +404,17 @@ def check_together(config: ConfigDict) -> None:
             "config.corpus.packing=True: packs the rows of pre-training; the rows of "
             f"config.task.name={task.name} are not packed, leave it False"
         )
-    if task.get("bilstm") and config.model.hidden_size % 2:
+    if options.bilstm and config.model.hidden_size % 2:
         raise UserError(
             f"config.model.hidden_size={config.model.hidden_size}: must be even for "
             "config.task.bilstm=True, which gives each direction a half"
         )
-    if task.get("group") and not task.dev_fraction:
+    if options.group and not options.dev_fraction:
         raise UserError(
-            f"config.task.group={task.group}: says which rows stay together in "
+            f"config.task.group={options.group}: says which rows stay together in "
             "config.task.dev_fraction=0.0; set that, or leave it out"
         )
-    if "windows" in task:
-        _check_long_texts(task)
+    _check_long_texts(options)
 
 
 def _check_splits(config: ConfigDict) -> None:
@@ -426,9 +429,13 @@ def _check_splits(config: ConfigDict) -> None:
 
 
 def _check_long_texts(task: ConfigDict) -> None:
-    """Raises UserError if windows or cuts do not fit the other fields of a task."""
+    """Raises UserError if windows or cuts do not fit the other fields of a task.
+
+    Args:
+      task: Result of `fields.task_values`.
+    """
     room = task.max_seq_length - 2  # tokens, without special ones
-    pairs = task.get("text_b", "")
+    pairs = task.text_b
     if task.windows > 1 and room <= task.window_overlap:
         raise UserError(
             f"config.task.window_overlap={task.window_overlap}: must be less than the "
