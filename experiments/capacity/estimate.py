@@ -20,7 +20,6 @@ from bert_jax.models.kernels import requirements
 from bert_jax.training import optimizer, sharding
 from bert_jax.training.sharding import bytes_per_device
 from bert_jax.training.step import TrainState, abstract_state
-from experiments.capacity import devices
 from experiments.lib import programs
 
 NO_REMAT = "none"  # of config.model.remat
@@ -54,12 +53,7 @@ def mesh_of(config: ConfigDict, kind: str) -> Mesh:
     """
     own = config.copy_and_resolve_references()
     platform = "gpu" if kind == "cuda" else kind
-    packed, seeds = own.corpus.packing, own.train.seeds
-    requirements.check_attention(
-        own.model, platform, trains=True, packed=packed, seeds=seeds
-    )
-    if kind == "cuda":
-        devices.trace_without_cudnn()
+    requirements.check_attention(own.model, platform, trains=True)
     # The simulated devices, of another kind, have no kernels.
     own.model.attention, own.model.epilogue = "einsum", "xla"
     return sharding.make_mesh(own)

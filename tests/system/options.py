@@ -152,7 +152,6 @@ OPTIONS = [
     Option({"model.remat": "dots"}, SAME),
     Option({"model.dtype": "bfloat16"}, STEPS),
     Option({"model.attention": "fused"}, UNSEEN),
-    Option({"model.attention": "cudnn"}, UNSEEN),
     Option({"model.epilogue": "fused"}, UNSEEN),
     # What learns, from where and how.
     Option({"model.hidden_act": "relu"}, STEPS),
