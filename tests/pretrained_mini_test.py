@@ -37,7 +37,6 @@ def test_command_of_its_card_is_how_it_was_made():
     for config in (made, now):
         del config["train"]["log_every"], config["corpus"]["data_dir"]
         del config["model"]["vocab_size"]  # 0: the tokenizer's
-        del config["task"]["word_initializer"]  # init_from has the embeddings
     made, now = (json.loads(json.dumps(config)) for config in (made, now))  # tuples
     decisive = ("seed", "model", "task", "masking", "corpus", "optimizer", "phase2")
     for name in (*decisive, "train"):
