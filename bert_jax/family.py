@@ -18,7 +18,7 @@ from bert_jax import registry
 from bert_jax.config import fields
 from bert_jax.config.field import require_value
 from bert_jax.errors import UserError
-from bert_jax.models.config import SUPPORTED_HEAD_DIMS, BertConfig
+from bert_jax.models.config import FUSED_HEAD_DIMS, BertConfig
 from bert_jax.registry import ATTENTIONS, FAMILIES, LAYERS, POSITIONS
 
 # Name of a model that a run may train next to its own (`Family.replaced_tokens`).
@@ -210,12 +210,11 @@ def _check_sizes(config: BertConfig) -> None:
             f"config.model.num_attention_heads={config.num_attention_heads} does not "
             f"divide config.model.hidden_size={config.hidden_size}"
         )
-    heads = SUPPORTED_HEAD_DIMS.get(config.attention, (config.head_dim,))
-    if config.head_dim not in heads:
+    if config.attention == "fused" and config.head_dim not in FUSED_HEAD_DIMS:
         raise UserError(
-            f"config.model.attention={config.attention}: heads (config.model."
-            f"hidden_size / num_attention_heads) of {config.head_dim}, but it "
-            f"computes those of {', '.join(map(str, heads))} only; choose einsum"
+            "config.model.attention=fused: heads (config.model.hidden_size / "
+            f"num_attention_heads) of {config.head_dim}, but it computes those of "
+            f"{', '.join(map(str, FUSED_HEAD_DIMS))} only; choose einsum"
         )
     if config.epilogue == "fused" and config.layer != "post_norm":
         raise UserError(

@@ -33,30 +33,34 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     empty = dict.fromkeys(row_files.late_fields(source, target, task.row_columns))
     answerer = inference.of_task(task, folder)
     fitted = getattr(answerer.predictor, "fitted", {})
-    work = functools.partial(_work, task.with_fitted(fitted), answerer.params)
+    work = functools.partial(_work, task.with_fitted(fitted), answerer.params, source)
     with partial_output.open_output(source, target, work) as output:
-        write = row_files.row_writer(target, output.file, output.columns)
-        shows = output.resumes and processes.is_first()
+        write = row_files.row_writer(target, output.file, [*output.columns])
+        shows = output.part is not None and processes.is_first()
+        answered = output.rows
         with terminal.live_line(shows, initial=output.rows, unit=" rows") as progress:
             if shows and terminal.is_live():
                 again = row_files.input_rows(source, task.row_columns)
                 terminal.count_for(progress, again)
-            for some in answerer.stream(output.rest(rows)):
+            for some in answerer.stream(rows, skip=answered):
                 for row, answer in some:
                     filled = empty | row_files.flat_row(row) if empty else row
                     rounded = row_files.round_numbers(answer)
                     write(row_files.answered_row(filled, rounded))
-                output.commit([row for row, _ in some])
+                output.file.flush()
+                answered += len(some)
                 progress.update(len(some))
         if source != "-":
-            said = "1 row" if output.rows == 1 else f"{output.rows:,} rows"
+            said = "1 row" if answered == 1 else f"{answered:,} rows"
             log.info("%s: %s answered", source, said)
         for what, count in answerer.notices.items():
             log.info("%s: %s", what, f"{count:,}")
 
 
-def _work(task: Task, params: Any) -> dict[str, Any]:
-    """Returns the values that decide the answers, by their names in messages."""
+def _work(task: Task, params: Any, source: str) -> dict[str, Any]:
+    """Returns the values that decide the answers, by their names in messages. Further
+    rows of the input may change: only its path and its first row are its own."""
+    first = next(row_files.input_rows(source, task.row_columns), None)
     checksum = 0
     for leaf in jax.tree.leaves(params):  # if sharded, this process's part
         data = np.asarray(leaf.addressable_shards[0].data)
@@ -70,6 +74,7 @@ def _work(task: Task, params: Any) -> dict[str, Any]:
     vocabulary = hashlib.sha256(task.tokenizer.to_str().encode()).hexdigest()
     return {
         **fields,
+        "the input": hashlib.sha256(repr(first).encode()).hexdigest(),
         "the weights": f"checksum {checksum:08x}",
         "the vocabulary": f"checksum {vocabulary[:8]}",
         "the task's facts": task.fitted,

@@ -89,7 +89,6 @@ ATTENTIONS = Registry(
     {
         "einsum": "bert_jax.models.attention:einsum_attention",
         "fused": "bert_jax.models.kernels.choose:fused_attention",
-        "cudnn": "bert_jax.models.kernels.choose:cudnn_attention",
     },
 )
 MASKINGS = Registry("masking.name", {"bert": "bert_jax.data.masking:bert_masking"})

@@ -49,8 +49,6 @@ def get_config(size: str = "mini") -> ConfigDict:
     config.masking.max_predictions_per_seq = 40
     config.phase2.max_predictions_per_seq = 154
     model.position_initializer = "sinusoidal"
-    # From random word embeddings the loss falls about half as fast.
-    config.task.word_initializer = "counted"
     # At the end of the first schedule the rate is too low for positions that are new.
     config.phase2.fraction = 0.15
     config.phase2.warmup_steps = 50

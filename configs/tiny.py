@@ -18,9 +18,9 @@ def get_config(recipe: str = "fast") -> ConfigDict:
     """Returns the config of the tiny model, its text, and its training.
 
     Args:
-      recipe: Training recipe, fast or plain: AdamW from random values, which takes
-        9,000 steps to get as far. Systems are compared with it (experiments.paper), and
-        fine-tuning configs with recipe=tiny start from it.
+      recipe: Training recipe, fast or plain: AdamW, for 9,000 steps. Systems are
+        compared with it (experiments.paper), and fine-tuning configs with recipe=tiny
+        start from it.
     """
     if recipe not in RECIPES:
         raise ValueError(f"recipe={recipe}: choose one of {', '.join(RECIPES)}")
@@ -50,8 +50,7 @@ def get_config(recipe: str = "fast") -> ConfigDict:
 
 
 def _fast(config: ConfigDict) -> None:
-    """Leaves the unigrams after some hundred steps, by the first three."""
-    config.task.word_initializer = "counted"
+    """Leaves the unigrams after some hundred steps, by Muon and sinusoids."""
     config.model.position_initializer = "sinusoidal"
     config.optimizer.name = "muon"
     config.optimizer.beta2 = 0.98

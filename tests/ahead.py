@@ -35,7 +35,6 @@ IN_FLOAT32 = re.compile(
 NO_DROPOUT = "model.attention_probs_dropout_prob=0.0"
 TRITON, SPLASH = "__gpu$xla.gpu.triton", "splash_mha_fwd_segmented"
 WHOLE_ROW = ("whole_row_forward", "whole_row_backward")
-CUDNN = ("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward")
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ import jax
 import pytest
 from ahead import (
     BASE,
-    CUDNN,
     GPU,
     IN_FLOAT32,
     NO_DROPOUT,
@@ -88,7 +87,7 @@ def test_devices_exchange_what_the_mesh_needs():
 
 def kernels_in(done) -> set[str]:
     """Returns which of the attention's kernels a program has."""
-    known = (TRITON, SPLASH, *WHOLE_ROW, *CUDNN)
+    known = (TRITON, SPLASH, *WHOLE_ROW)
     return {name for name in known if name in done.as_text()}
 
 
@@ -112,15 +111,15 @@ def test_fused_step_of_a_gpu_adds_no_gradient_in_any_order_and_sorts_ids_alone()
 
 
 @pytest.mark.slow
-def test_deterministic_cudnn_step_adds_no_two_rows_in_any_order():
+def test_deterministic_step_adds_no_two_rows_in_any_order():
     """The scores of the classes that a loss looks up. Without dropout the compiler
     takes half as long."""
     fields = (*SMALL, "train.deterministic=True", "train.batch_size=64")
     more = ("task.max_seq_length=32", NO_DROPOUT, "model.hidden_dropout_prob=0.0")
-    more += ("model.attention=cudnn",)
+    more += ("model.attention=fused",)
     spec = "configs/finetune/text.py"
     _, done = built(GPU, *fields, *more, spec=spec)
-    check_attention(done, CUDNN, 32)
+    check_attention(done, (TRITON,), 32)
     scatters = [line for line in done.as_text().splitlines() if " scatter(" in line]
     assert scatters and all("unique_indices=true" in line for line in scatters)
 
@@ -144,8 +143,8 @@ def test_attention_that_devices_lack_is_refused():
     with pytest.raises(UserError, match="fused: has dropout on a TPU for rows of"):
         longer = "model.max_position_embeddings=2048"
         built(SLICE, *BASE, "model.attention=fused", longer)
-    with pytest.raises(UserError, match="cudnn: needs a GPU, and this is a tpu"):
-        built(SLICE, *BASE, NO_DROPOUT, "model.attention=cudnn")
+    with pytest.raises(UserError, match="epilogue=fused: needs a GPU, and this is a t"):
+        built(SLICE, *BASE, "model.epilogue=fused")
 
 
 def test_prediction_has_a_row_for_each_device():

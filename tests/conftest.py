@@ -46,7 +46,7 @@ pytest.register_assert_rewrite("runs", "asking", "extracting")
 # Files whose tests are slow without a mark: those outside BERT's own path.
 SLOW_FILES = (
     *("experiments_", "examples_", "docs_commands_", "columns_"),
-    *("elmo_", "fused_", "splash_", "cudnn_"),
+    *("elmo_", "fused_", "splash_"),
     *("whole_row_", "ahead_", "compiled_ahead_", "plan_", "hlo_"),
 )
 

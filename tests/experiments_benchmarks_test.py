@@ -70,14 +70,14 @@ def test_small_run_of_the_training_step(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch", reason="needs the parity extra")
     runs.one_device_each(monkeypatch)
     output = tmp_path / "found.json"
-    given = [*TINY, "--dtypes=float32", "--attentions=einsum,cudnn"]
+    given = [*TINY, "--dtypes=float32", "--attentions=einsum,fused"]
     train_step.main([*given, "--torch=sdpa-gathered", f"--output={output}"])
     told = capsys.readouterr().out
     found = json.loads(output.read_text())
     (case,) = found["cases"]
     assert found["command"].startswith(f"python -m {train_step.MODULE} --sizes=1/64")
     assert list(case["sides"]) == ["ours, einsum", "torch, sdpa-gathered"]
-    assert list(case["not_run"]) == ["ours, cudnn"]
+    assert list(case["not_run"]) == ["ours, fused"]
     assert all(name in told for name in (*case["sides"], *case["not_run"]))
 
 

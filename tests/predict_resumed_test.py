@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from runs import finish, run, start
 
-from bert_jax.tasks import partial_output
+from bert_jax.tasks import row_files
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "it"]
 ROWS = 420
@@ -48,18 +48,24 @@ def ask(micro, plain, tmp_path):
 
 @pytest.fixture
 def stop_after(monkeypatch):
-    """Makes the program fail after so many windows, the next one half written."""
-    commit = partial_output.Output.commit
+    """Makes the disk full after so many rows, in the middle of the next one."""
+    row_writer = row_files.row_writer
 
-    def stop(windows):
-        count = iter(range(windows))
+    def stop(rows):
+        count = iter(range(rows))
 
-        def counted(self, rows):
-            if next(count, None) is None:
-                raise OSError(28, "No space left on device")
-            commit(self, rows)
+        def make(target, file, columns):
+            write = row_writer(target, file, columns)
 
-        monkeypatch.setattr(partial_output.Output, "commit", counted)
+            def counted(row):
+                if next(count, None) is None:
+                    file.write('{"text": "half of')
+                    raise OSError(28, "No space left on device")
+                write(row)
+
+            return counted
+
+        monkeypatch.setattr(row_files, "row_writer", make)
 
     yield stop
 
@@ -73,55 +79,65 @@ def undisturbed(micro, plain, source):
     return target.read_bytes()
 
 
-# Main, which is killed where the third window is half written.
+# Main, which is killed in the middle of a row of the third window.
 _KILLED = """
 import os, signal, sys
 from bert_jax import main
-from bert_jax.tasks import partial_output
+from bert_jax.tasks import row_files
 
-commit = partial_output.Output.commit
+make = row_files.row_writer
 
-def stop(self, rows):
-    if self.rows == 2 * WINDOW:
-        self.file.write('{"text": "half of')
-        self.file.flush()
-        os.kill(os.getpid(), signal.SIGKILL)
-    commit(self, rows)
+def stop(target, file, columns):
+    write = make(target, file, columns)
 
-partial_output.Output.commit = stop
+    def counted(row):
+        if row["number"] == 300:
+            file.write('"half of' + target.endswith("csv") * "\\n")
+            file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(row)
+
+    return counted
+
+row_files.row_writer = stop
 sys.exit(main.main(sys.argv[1:]))
-""".replace("WINDOW", str(WINDOW))
+"""
 
 
-def test_killed_predict_resumes(micro, plain, source, ask, tmp_path):
-    target, whole = tmp_path / "out.csv", tmp_path / "whole.csv"
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_killed_predict_resumes(micro, plain, source, ask, tmp_path, ending):
+    """Rows that are appended to the input in between are answered, too."""
+    target, longer = tmp_path / f"out.{ending}", tmp_path / "in.jsonl"
+    rows = source.read_text().splitlines(keepends=True)
+    longer.write_text("".join(rows[:350]))
     target.write_text("of before")
     args = (f"--config={micro}", f"--workdir={plain}", "--mode=predict", SMALL)
-    files = (f"--input={source}", f"--output={target}")
+    files = (f"--input={longer}", f"--output={target}")
     killed = start(*args, *files, program=("-c", _KILLED))
     finish(killed, -signal.SIGKILL)
     assert target.read_text() == "of before"
-    said = ask(source, target.name)
-    assert f"{target}.part: {2 * WINDOW} rows are answered; resuming\n" in said
-    assert f"{source}: {ROWS} rows answered\n" in said
-    ask(source, whole.name)
-    assert target.read_bytes() == whole.read_bytes()
+    longer.write_text("".join(rows))
+    said = ask(longer, target.name)
+    assert f"{target}.part: 300 rows are answered; resuming\n" in said
+    assert f"{longer}: {ROWS} rows answered\n" in said
+    ask(source, f"whole.{ending}")
+    assert target.read_bytes() == (tmp_path / f"whole.{ending}").read_bytes()
     assert sorted(x.name for x in tmp_path.glob("out*")) == [target.name]
 
 
 @pytest.mark.slow
-def test_part_that_is_cut_off_is_computed_again(
+def test_part_that_is_cut_off_is_completed(
     source, ask, stop_after, tmp_path, undisturbed
 ):
     """As after a power failure, which may lose the latest writes."""
-    stop_after(3)
+    stop_after(3 * WINDOW)
     said = ask(source, "out.jsonl", status=2)
     assert "out.jsonl.part: 384 rows are answered; the same command resumes" in said
     path = tmp_path / "out.jsonl.part"
     content = path.read_bytes()
-    path.write_bytes(content[: content.rindex(b'"number": 383')])
-    stop_after(100)
-    assert "resuming" not in ask(source, "out.jsonl")
+    path.write_bytes(content[: content.rindex(b'"number": 380')])
+    stop_after(1000)
+    assert ".part: 380 rows are answered; resuming" in ask(source, "out.jsonl")
     assert (tmp_path / "out.jsonl").read_bytes() == undisturbed
 
 
@@ -129,17 +145,17 @@ def test_part_that_is_cut_off_is_computed_again(
 def test_part_of_other_work_is_refused(
     source, plain, ask, stop_after, tmp_path, undisturbed
 ):
-    stop_after(1)
+    stop_after(WINDOW)
     ask(source, "out.jsonl", status=2)
-    stop_after(100)
+    stop_after(1000)
     part = tmp_path / "out.jsonl.part"
     rows = source.read_text().splitlines(keepends=True)
     other = tmp_path / "other.jsonl"
     other.write_text("".join([rows[1], rows[0], *rows[2:]]))
     said = ask(other, "out.jsonl", status=2)
     assert said.splitlines()[-1] == (
-        f"error: {part}: its 128 rows are not the first ones of this input; delete "
-        "it to start again, or name another --output"
+        f"error: {part}: holds 128 rows of other work, which differs in the input; "
+        "delete it to start again, or name another --output"
     )
     said = ask(source, "out.jsonl", "--config.predict.top_k=2", status=2)
     why = "holds 128 rows of other work, which differs in config.predict.top_k; delete"
@@ -150,6 +166,11 @@ def test_part_of_other_work_is_refused(
     said = ask(source, "out.jsonl", status=2, workdir=weights)
     assert "rows of other work, which differs in the weights; delete" in said
     assert part.read_text().count("\n") == WINDOW  # and are there still
+    source_of_part = source.read_text()
+    source.write_text("".join(rows[:100]))
+    said = ask(source, "out.jsonl", status=2)
+    assert "error: --input: has 28 rows fewer than OUTPUT.part; delete that to" in said
+    source.write_text(source_of_part)
     ask(source, "out.jsonl")
     assert (tmp_path / "out.jsonl").read_bytes() == undisturbed
 

@@ -37,7 +37,6 @@ def test_command_of_its_card_is_how_it_was_made():
     for config in (made, now):
         del config["train"]["log_every"], config["corpus"]["data_dir"]
         del config["model"]["vocab_size"]  # 0: the tokenizer's
-        del config["task"]["word_initializer"]  # init_from has the embeddings
     made, now = (json.loads(json.dumps(config)) for config in (made, now))  # tuples
     decisive = ("seed", "model", "task", "masking", "corpus", "optimizer", "phase2")
     for name in (*decisive, "train"):
@@ -58,12 +57,12 @@ def test_mini_fills_gaps(mini):
 def test_mini_answers_on_any_device_however_it_was_trained(tmp_path):
     shutil.copytree(MINI, tmp_path, dirs_exist_ok=True)
     content = (MINI / "config.json").read_text("utf-8")
-    cudnn = content.replace('"attention": "einsum"', '"attention": "cudnn"')
-    assert content != cudnn
-    (tmp_path / "config.json").write_text(cudnn)
+    fused = content.replace('"attention": "einsum"', '"attention": "fused"')
+    assert content != fused
+    (tmp_path / "config.json").write_text(fused)
     begin = {"init_from": tmp_path}
     own = run_config.config_of(MINI / "no-run", None, begin, is_inference=True).model
     assert (own.dtype, own.attention) == ("float32", "einsum")
-    given = begin | {"model.dtype": "bfloat16", "model.attention": "cudnn"}
+    given = begin | {"model.dtype": "bfloat16", "model.attention": "fused"}
     own = run_config.config_of(MINI / "no-run", None, given, is_inference=True).model
-    assert (own.dtype, own.attention) == ("bfloat16", "cudnn")
+    assert (own.dtype, own.attention) == ("bfloat16", "fused")

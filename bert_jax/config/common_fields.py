@@ -128,9 +128,8 @@ FIELDS: dict[str, Field] = {
         registry.ATTENTIONS,
         fixed_by="training",
         doc="Implementation of attention, with the same numbers but for rounding: "
-        "einsum, fused (one kernel, faster and in less memory, on GPUs and "
-        "TPUs), or cudnn (NVIDIA's, in bfloat16, where "
-        "attention_probs_dropout_prob is 0).",
+        "einsum, or fused (one kernel, faster and in less memory, on GPUs and "
+        "TPUs).",
     ),
     "model.epilogue": Field(
         "xla",

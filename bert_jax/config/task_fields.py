@@ -51,13 +51,6 @@ TASK: dict[str, Field] = {
         doc="The next sentence loss. False means the same sentence pairs without "
         "the loss. For rows without pairs, set corpus.nsp=False.",
     ),
-    "task.word_initializer": Field(
-        "normal",
-        ("normal", "counted"),
-        doc="Initial word embeddings of a new model: normal (random, as "
-        "published), or counted (vectors counted on the training text, with "
-        "which a small model needs far fewer steps, see docs/pretraining.md).",
-    ),
     "task.max_seq_length": Field(
         128,
         LENGTH,
@@ -369,7 +362,7 @@ _TEXTS = (
     "calibration"
 )
 TASKS = {
-    "pretraining": f"objective nsp_loss word_initializer {_TEACHER}",
+    "pretraining": f"objective nsp_loss {_TEACHER}",
     **dict.fromkeys(GLUE, f"{_ALL} data_dir {_CLASSES}"),
     "imdb": f"{_ALL} data_dir {_CLASSES} {_TEXTS}",
     "text": f"{_FILES} {_CLASSES} {_TEXTS} format text text_b label group "

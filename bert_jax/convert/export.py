@@ -20,7 +20,7 @@ from bert_jax.convert.layout import Weights
 from bert_jax.convert.tensors import WEIGHTS
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
-from bert_jax.models.config import KERNELS, BertConfig
+from bert_jax.models.config import BertConfig
 from bert_jax.runtime import hub, storage
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None
 
 def _custom_parts(config: BertConfig) -> list[str]:
     """Returns the components from a config file that a model computes with."""
-    ours = ("einsum", *KERNELS, "post_norm", "learnt")
+    ours = ("einsum", "fused", "post_norm", "learnt")
     brought = FAMILIES[config.architecture].registry_entries
     return [
         f"{field} {name}"

@@ -37,7 +37,7 @@ from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, GENERATOR, Family, bert_config, family_by_name
 from bert_jax.models import lora
-from bert_jax.models.config import KERNELS, BertConfig
+from bert_jax.models.config import BertConfig
 from bert_jax.models.stacking import unstacked
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
@@ -385,7 +385,7 @@ class Run(Source):
             params = with_base(self.folder, config, learned)
         vocabulary = tokenization.load(self.folder / "tokenizer.json")
         config.model.update(epilogue="xla", scan_layers=False, remat="none")
-        if config.model.attention in KERNELS:  # they compute the same as einsum
+        if config.model.attention == "fused":  # it computes the same
             config.model.attention = "einsum"
         model = bert_config(config.model, vocabulary.get_vocab_size())
         if model.causal:  # no next sentence head was trained

@@ -11,7 +11,7 @@ from typing import Any
 
 import grain
 import numpy as np
-from jaxtyping import Bool, Float32, Int, Int32
+from jaxtyping import Bool, Int, Int32
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -323,26 +323,14 @@ class RunData:
     def all(self) -> list[Prepared]:
         """Returns the data of every phase, shortest first.
 
-        If the config requires it, the data is packed and its word vectors counted.
+        If the config requires it, the data is packed.
         """
         by_length = [(length, self.of(length)) for length in self._lengths()]
         if self._config.corpus.packing:
             most = self._config.corpus.packed_pairs
             for length, data in by_length:
                 packing.packed_rows(data.folder, length, most)
-        self.word_vectors()
         return [data for _, data in by_length]
-
-    def word_vectors(self) -> Float32[np.ndarray, "vocab width"] | None:
-        """Returns `word_vectors.word_vectors_of` the longest rows, as wide as the
-        model, or None unless a new model begins with counted word embeddings."""
-        config = self._config
-        if config.task.get("word_initializer") != "counted" or config.init_from:
-            return None
-        from bert_jax.data import word_vectors  # slow, and most runs count none
-
-        data = self.of(self._lengths()[-1])
-        return word_vectors.word_vectors_of(data, config.model.hidden_size)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """Yields the training batches from `step` on, through both phases, read ahead.

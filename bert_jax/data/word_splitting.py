@@ -2,15 +2,15 @@
 
 Training data have words, not the text that they are from. But they show which marks
 (characters that are neither letters nor digits) are separated and which are attached:
-`left` `.` but `U.S.`, `state-of-the-art`, `John` `'s` but `O'Neill`, `l'` `eau`. The
-rule that `learn_rule` takes from them is:
+`left` `.` but `J.`, `state-of-the-art` or `state` `-` `of`. The rule that `learn_rule`
+takes from them is:
 
 1. White space separates words.
 2. A mark next to letters or digits is attached to its left, its right, both or neither,
-   as it mostly is in training next to the same letters (`mr.`, `'s`), or else next to
-   their kind: a word (W), a capital (I), a number (N), a script without spaces (H).
-   A mark that training lacks is attached inside a word, and at its ends separated if
-   most marks are.
+   as it mostly is in training before the same letters (`'s`), or else between the same
+   kinds: a word (W), a capital (I), a number (N), a script without spaces (H). One that
+   training lacks is attached inside a word, and at its ends separated if most marks
+   are. Equal marks belong together.
 3. A script without spaces is split into the longest words of training, or else into
    characters. Where nearly all words of training are characters, every text is.
 
@@ -38,14 +38,11 @@ Spans = list[tuple[int, int]]  # the first character of each, and that after its
 SPACES: Rule = {}
 CHARACTERS: Rule = {"characters": True}
 # The rule for a model saved without one, as in English treebanks.
-USUAL: Rule = {"marks": {"W  ": 0, "  W": 0, "I . ": 3, "W ' s": 1}}
+_APART = ("W  ", "  W", "H  ", "  H", "H  H", "H  W", "W  H")
+USUAL: Rule = {"marks": {**dict.fromkeys(_APART, 0), "I . ": 3, "W ' s": 1}}
 
 _NEARLY_ALL = 0.99  # fraction of the words that are characters
 _LEFT, _RIGHT, _BOTH = 2, 1, 3  # the sides that a mark is attached to, added up
-_MAX_MARKS = 8  # different marks that belong together
-# The typographic apostrophe, and a typewriter's.
-_SAME_APOSTROPHE = ("\u2019", "'")
-_APOSTROPHE = re.compile(r"[^\W\d_]+['\u2019][^\W\d_]+")  # inside a word
 _BERT_NORMALIZER = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
 _CLUSTERS = pre_tokenizers.Split(Regex(r"\X"), "isolated")
 # The first words of their characters' names.
@@ -67,35 +64,26 @@ def learn_rule(sentences: Iterable[Sequence[str]]) -> Rule:
     alone = {word[0] for words in runs for word in words if len(word) == 1}
     unspaced = (run for run in alone if _class(run[0]) == "H")
     return {
-        "marks": _learn_sides(runs) | _learn_groups(runs),
-        "endings": _learn_endings(texts),
+        "marks": _learn_sides(runs),
         "words": sorted(word for word in unspaced if len(word) > 1),
     }
 
 
 def _learn_sides(sentences: list[list[list[str]]]) -> dict[str, int]:
-    """Returns the usual sides of marks by `_keys`, unless a more general key has them.
-
-    The most specific key counts every occurrence, the others each different one. So
-    many words after the same one, as in `SOCCER - ...`, count once.
-    """
+    """Returns the usual sides of marks by `_keys`, but where a general key has them."""
     counts: dict[str, Counter[int]] = collections.defaultdict(Counter)
-    general: dict[str, tuple[str, ...]] = {}
+    general: dict[str, Sequence[str]] = {}
     observed = itertools.chain.from_iterable(map(_observed, sentences))
-    different = Counter((tuple(_keys(*around)), sides) for *around, sides in observed)
-    for (keys, sides), count in different.items():
+    for left, mark, right, sides in observed:
+        keys = _keys(left, mark, right)
         for index, key in enumerate(keys):
-            if key != "W  W":  # whether any mark between words is apart says little
-                counts[key][sides] += 1 if index else count
-                general[key] = keys[index + 1 :]
-    alone = sorted({word[0] for s in sentences for word in s if _is_marks(word)})
-    learned = {key: 0 for mark in alone for key in (f"W {mark} ", f" {mark} W")}
+            counts[key][sides] += 1
+            general[key] = keys[index + 1 :]
+    counts.pop("W  W", None)  # whether any mark between words is apart says little
+    learned: dict[str, int] = {}
     for key in sorted(counts, key=lambda key: len(general[key])):
-        sides, count = max(counts[key].items(), key=lambda item: item[::-1])
-        has_letters = not {*key.split(" ")[::2]} <= {"", *"WINH"}
-        is_known = count > 1 or not has_letters
-        is_new = sides != _known_sides(learned, general[key])
-        if key not in learned and is_known and is_new:
+        sides, _ = max(counts[key].items(), key=lambda item: item[::-1])
+        if sides != _known_sides(learned, general[key]):
             learned[key] = sides
     return learned
 
@@ -106,7 +94,7 @@ def _observed(words: list[list[str]]) -> Iterator[tuple[str, str, str, int]]:
     nothing = (-1, "")
     around = zip([nothing, *runs], runs, [*runs[1:], nothing], strict=False)
     for (before, first), (word, mark), (after, last) in around:
-        if _is_marks([mark]):
+        if _class(mark[0]) == "M":
             left, right = _without_marks(first), _without_marks(last)
             if left and right:
                 sides = _LEFT * (before == word) + _RIGHT * (word == after)
@@ -115,52 +103,6 @@ def _observed(words: list[list[str]]) -> Iterator[tuple[str, str, str, int]]:
                 yield left, mark, "", _BOTH * (before == word)
             if right and before != word:
                 yield "", mark, right, _BOTH * (word == after)
-
-
-def _learn_groups(sentences: list[list[list[str]]]) -> dict[str, int]:
-    """Returns which marks next to each other belong together, and which are words.
-
-    Equal ones belong together, unless they are known not to.
-    """
-    whole: Counter[str] = Counter()
-    apart: Counter[str] = Counter()
-    for words in sentences:
-        whole.update(run for word in words for run in word if _is_marks([run]))
-        for are_marks, group in itertools.groupby(words, key=_is_marks):
-            texts = [word[0] for word in group] if are_marks else []
-            for begin, end in itertools.combinations(range(len(texts) + 1), 2):
-                if 1 < end - begin <= _MAX_MARKS:
-                    apart["".join(texts[begin:end])] += 1
-    groups = {}
-    for text in whole | apart:
-        if len(set(text)) > 1 and whole[text] > apart[text]:
-            groups[f" {text} "] = _BOTH
-        elif len(text) == 2 and text[0] == text[1] and apart[text] > whole[text]:
-            groups[f" {text} "] = 0
-    return groups
-
-
-def _learn_endings(sentences: list[list[str]]) -> dict[str, int]:
-    """Returns where a word such as `n't` begins in `don't`.
-
-    It begins with a letter, has an apostrophe, and never begins a sentence.
-    """
-    first = {words[0].lower() for words in sentences if words}
-    pairs = Counter(
-        (before.lower(), word.lower().replace(*_SAME_APOSTROPHE))
-        for words in sentences
-        for before, word in itertools.pairwise(words)
-        if _APOSTROPHE.fullmatch(word)
-    )
-    return {
-        before + word: len(before)
-        for (before, word), count in pairs.items()
-        if count > 1 and word not in first
-    }
-
-
-def _is_marks(word: list[str]) -> bool:
-    return len(word) == 1 and _class(word[0][0]) == "M"
 
 
 def _without_marks(run: str) -> str:
@@ -173,7 +115,6 @@ class WordSplitter:
     def __init__(self, rule: Rule):
         """Takes a rule from `learn_rule`, or one of SPACES, CHARACTERS and USUAL."""
         self._marks: Mapping[str, int] = rule.get("marks", {})
-        self._endings: Mapping[str, int] = rule.get("endings", {})
         self._words = frozenset(rule.get("words", ()))
         self._longest = max(map(len, self._words), default=1)
         self._into_characters = rule.get("characters", False)
@@ -192,19 +133,13 @@ class WordSplitter:
     def _split(self, chunk: str) -> list[str]:
         if self._into_characters:
             return _characters(chunk)
-        for match in _APOSTROPHE.finditer(chunk) if self._endings else ():
-            if size := self._endings.get(
-                match.group().lower().replace(*_SAME_APOSTROPHE)
-            ):
-                end = match.start() + size
-                return [*self._split(chunk[:end]), *self._split(chunk[end:])]
         parts = [part for run in _runs_of(chunk) for part in self._parts(run)]
         beside = ["", *map(_without_marks, parts), ""]
         joins = [False] * (len(parts) + 1)  # a part to the one before it
         for index, part in enumerate(parts):
             left, letters, right = beside[index : index + 3]
             if not letters:
-                sides = self._sides(left, part, right)
+                sides = _known_sides(self._marks, _keys(left, part, right))
                 joins[index] |= bool(left and sides & _LEFT)
                 joins[index + 1] |= bool(right and sides & _RIGHT)
         words: list[str] = []
@@ -212,33 +147,22 @@ class WordSplitter:
             words.append(words.pop() + part if joined else part)
         return words
 
-    def _sides(self, left: str, mark: str, right: str) -> int:
-        keys = _keys(left, mark, right)
-        is_known = any(key in self._marks for key in keys[:-2])
-        if is_known or not (left and right) or "H" not in (_kind(left), _kind(right)):
-            return _known_sides(self._marks, keys)
-        # Where there are no spaces, a mark between words is like one at their ends.
-        to_left = _LEFT & _known_sides(self._marks, _keys(left, mark, ""))
-        return to_left | _RIGHT & _known_sides(self._marks, _keys("", mark, right))
-
     def _parts(self, run: str) -> Iterator[str]:
-        """Yields words of a script without spaces, or marks that belong together."""
-        kind, rest = _class(run[0]), _characters(run)
-        while rest:
-            size = self._size(kind, rest) if kind else len(rest)
-            yield "".join(rest[:size])
-            rest = rest[size:]
-
-    def _size(self, kind: str, rest: list[str]) -> int:
-        """Returns how many of the first characters are a word, or belong together."""
-        longest = self._longest if kind == "H" else _MAX_MARKS
-        for size in range(min(len(rest), longest), 1, -1):
-            text = "".join(rest[:size])
-            if text in self._words if kind == "H" else self._marks.get(f" {text} "):
-                return size
-        if kind == "H" or self._marks.get(f" {2 * rest[0]} ") == 0:
-            return 1
-        return sum(1 for _ in itertools.takewhile(rest[0].__eq__, rest))
+        """Yields words of a script without spaces, or equal marks."""
+        characters = _characters(run)
+        if not _class(run[0]):
+            yield run
+        elif _class(run[0]) == "M":
+            for _, equal in itertools.groupby(characters):
+                yield "".join(equal)
+        else:
+            while characters:
+                longest = min(len(characters), self._longest)
+                sizes = range(longest, 1, -1)
+                known = (n for n in sizes if "".join(characters[:n]) in self._words)
+                size = next(known, 1)
+                yield "".join(characters[:size])
+                characters = characters[size:]
 
 
 def bert_words(text: str) -> Spans:
@@ -282,17 +206,15 @@ def words_of_tokens(
 def _keys(left: str, mark: str, right: str) -> list[str]:
     """Returns the keys that the sides of a mark may have, the most specific one first.
 
-    Each has what is on its left, the mark, and what is on its right. Capitals denote
-    kinds. The last two are for any word, and for any word and any mark.
+    Each has the kind on its left, the mark, and what is on its right: the letters, or
+    in the next key their kind. The last one is for any mark.
     """
-    before, after = _literal(left), _literal(right)
-    mark = mark.replace(*_SAME_APOSTROPHE)
-    keys = [f"{before} {mark} {after}"]
-    if left and right:
-        keys += [f"{_kind(left)} {mark} {after}", f"{before} {mark} {_kind(right)}"]
-    keys.append(f"{_kind(left)} {mark} {_kind(right)}")
-    keys += [f"{'W' * bool(left)} {some} {'W' * bool(right)}" for some in (mark, "")]
-    return list(dict.fromkeys(keys))
+    before, after = _kind(left), _kind(right)
+    mark = mark.replace("\u2019", "'")  # the typographic apostrophe
+    keys = [f"{before} {mark} {right.lower()}"] if after == "W" else []
+    spaced = str.maketrans("IN", "WW")
+    keys += [f"{before} {mark} {after}", f"{before}  {after}".translate(spaced)]
+    return keys
 
 
 def _known_sides(marks: Mapping[str, int], keys: Iterable[str]) -> int:
@@ -330,9 +252,3 @@ def _kind(text: str) -> str:
     if text.isdecimal():
         return "N"
     return "I" if len(_characters(text)) == 1 and not text.islower() else "W"
-
-
-def _literal(text: str) -> str:
-    """Returns the form of a run in a key: itself, or its kind where that is enough."""
-    kind = _kind(text)
-    return kind if kind in ("", "N", "H") else text.lower()

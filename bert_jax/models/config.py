@@ -8,13 +8,8 @@ from typing import Any
 
 from bert_jax.errors import UserError
 
-# Values of `model.attention` that are kernels, which compute the same as einsum and
-# keep no probabilities: the devices that have them, and the head sizes that they take.
-KERNELS = {"fused": ("gpu", "tpu"), "cudnn": ("gpu",)}
-SUPPORTED_HEAD_DIMS = {
-    "fused": (16, 32, 64, 128),  # Triton's blocks are powers of 2
-    "cudnn": tuple(range(8, 129, 8)),  # on any GPU (newer ones take larger)
-}
+# Head sizes of the fused attention, whose blocks are powers of 2.
+FUSED_HEAD_DIMS = (16, 32, 64, 128)
 # Tokens of the longest row that the TPU's kernel with dropout computes.
 LONGEST_WHOLE_ROW = 1024
 MASK_VALUE = -1e4  # added to the scores of keys that a query does not see (modeling.py)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from bert_jax.models.attention import AttentionMask, SelfAttention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import EncoderLayer
-from bert_jax.models.kernels import activation, choose, norm
+from bert_jax.models.kernels import activation, fused, norm
 from bert_jax.models.layers import PRODUCT, Dense, gather_positions
 from bert_jax.models.matmul import linear
 from bert_jax.types import DropoutKey
@@ -40,7 +40,8 @@ class FusedSelfAttention(SelfAttention):
         constant = jax.lax.stop_gradient(bias)
         product = linear(names, hidden.astype(config.dtype), kernel, constant)
         packed = checkpoint_name(product, PRODUCT)  # [batch, length, heads, 3, ...]
-        mixed = choose.packed_attention(packed, mask, rate, key, config.causal, bias)
+        sight = (mask.ids, rate, key, config.causal, mask.window)
+        mixed = fused.fused_attention(packed, *sight, bias=bias)
         return mixed if positions is None else gather_positions(mixed, positions)
 
 

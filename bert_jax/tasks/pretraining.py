@@ -9,10 +9,8 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import traverse_util
 from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -177,10 +175,6 @@ class Pretraining(distillation.Taught):
         """Returns initial parameters, boxed with their logical axis names."""
         return init_model(self.model, key, inputs=4)
 
-    def adjust_init(self, params: Any) -> Any:
-        """Sets counted word embeddings, with `task.word_initializer=counted`."""
-        return _counted_start(params, self._data, self.config)
-
     def unused_parameters(self, *, predicts: bool = False) -> tuple[str, ...]:
         """Returns next sentence head and pooler, which filling masks does not need."""
         if self._scores_pairs and not predicts:
@@ -329,47 +323,3 @@ def _warn_of_few_predictions(config: ConfigDict) -> None:
 
 def _joined(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: value for part in parts for name, value in part.items()}
-
-
-def _counted_start(params: Any, data: Any, config: ConfigDict) -> Any:
-    """Puts counted word vectors (data/word_vectors.py) into the embedding matrix, and
-    each token's log frequency into the output bias of the masked LM, which then begins
-    as the unigrams.
-
-    Vectors are as long as rows of normal values with `initializer_range`. Tokens that
-    the training text does not have keep their random vector.
-
-    Args:
-      params: Parameters of BertForPreTraining, on the devices, maybe of several seeds.
-      config: The whole config. Unless it enables these vectors, nothing is changed.
-    """
-    words = data.word_vectors()
-    if words is None:
-        return params
-    if "masked_lm" not in params:
-        raise UserError(
-            f"config.task.word_initializer=counted: the model of config.task.objective="
-            f"{config.task.objective} has no masked LM of BERT's; set it normal"
-        )
-    counts = data.of(config.corpus.max_seq_length).token_counts() + 1
-    length = config.model.initializer_range * config.model.hidden_size**0.5
-    vectors = length * words
-    flat = traverse_util.flatten_dict(params)
-    embedding = ("bert", "embeddings", "word_embeddings", "embedding")
-    bias = ("masked_lm", "bias")
-    rows = flat[bias].shape[-1]
-    spare = rows - len(vectors)  # rows that no token has
-    log_shares = np.log(np.pad(counts, (0, spare), constant_values=1) / counts.sum())
-    seen = np.pad(vectors.any(axis=1), (0, spare))[:, None]
-    vectors = np.pad(vectors, ((0, spare), (0, 0)))
-    flat[embedding] = _placed(flat[embedding], vectors, seen)
-    flat[bias] = _placed(flat[bias], log_shares, np.full(rows, True))
-    return traverse_util.unflatten_dict(flat)
-
-
-def _placed(
-    random: Float[Array, "..."], values: np.ndarray, where: np.ndarray
-) -> Float[Array, "..."]:
-    """Returns `values` at `where`, else the random ones, on the devices of these."""
-    choose = jax.jit(jnp.where, out_shardings=random.sharding)
-    return choose(where, values.astype(np.float32), random)

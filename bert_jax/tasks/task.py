@@ -348,17 +348,6 @@ class Task(abc.ABC):
         """Columns of a table of rows. By number, it has no header."""
         return ANY
 
-    def adjust_init(self, params: Any) -> Any:
-        """Changes a new model's random initial values, once the data is there.
-
-        By default it changes nothing.
-
-        Args:
-          params: Parameters on the devices. With several seeds, each array is
-            [seeds, ...].
-        """
-        return params
-
     def init_carry(self) -> Arrays | tuple[()]:
         """Returns the initial carry: arrays [batch, ...], by default nothing.
 

@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from bert_jax.data.rows import Batch, BatchSize, sorted_groups
 from bert_jax.data.tables import Record, Row
+from bert_jax.errors import UserError
 from bert_jax.models.layers import Dense
 from bert_jax.runtime import signals
 from bert_jax.runtime.storage import Path
@@ -143,26 +144,45 @@ class Answerer:
             return self._outputs(self.params, batch)
 
     def stream(
-        self, records: Iterable[Record], characters: int = row_files.CHARACTERS
+        self,
+        records: Iterable[Record],
+        characters: int = row_files.CHARACTERS,
+        skip: int = 0,
     ) -> Iterator[list[tuple[Row, Row]]]:
         """Yields rows and their answers, in the order of the input, some at a time.
 
-        The device computes rows while the next ones are read and encoded. The arguments
-        are those of `row_files.row_windows`.
+        The device computes rows while the next ones are read and encoded. The other
+        arguments are those of `row_files.row_windows`.
+
+        Args:
+          skip: Number of rows that are not answered. The others have the same numbers,
+            because they are computed in the same batches.
+
+        Raises:
+          UserError: There are fewer rows.
         """
-        started: deque[tuple[list[Row], Callable[[], list[Row]]]] = deque()
+        started: deque[tuple[list[Row], Callable[[], list[Row]], int]] = deque()
         size, parse = self.size.rows, self.predictor.parse_row
 
         def finish() -> list[tuple[Row, Row]]:
-            rows, answers = started.popleft()
-            return list(zip(rows, answers(), strict=True))
+            rows, answers, first = started.popleft()
+            return list(zip(rows, answers(), strict=True))[first:]
 
         for read in row_files.row_windows(records, parse, size, characters):
+            first, skip = min(skip, len(read)), max(skip - len(read), 0)
+            if first and first == len(read):
+                continue
             answers = self.start([parsed for _, parsed in read])
-            started.append(([row for row, _ in read], answers))
+            started.append(([row for row, _ in read], answers, first))
             if len(started) > 1:
                 yield finish()
-        yield finish()
+        if skip:
+            raise UserError(
+                f"--input: has {skip:,} rows fewer than OUTPUT.part; delete that to "
+                "start again"
+            )
+        while started:
+            yield finish()
 
     def _sub_batches(self, batch: Batch) -> Iterable[tuple[slice, int]]:
         count, *shape = batch["input_ids"].shape

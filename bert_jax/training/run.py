@@ -225,7 +225,8 @@ class Run:
         if saved:
             self.state, self.step = self._abstract.restored(*saved), saved[1]
         else:
-            self.state, self.step = self._first_state(), 0
+            start = None if self.weights is None else self.weights[0]
+            self.state, self.step = self.train_step.first_state(start), 0
         if processes.is_first():
             workdir.drop_best(self.folder, self.step if saved else -1)
         processes.barrier()
@@ -234,13 +235,6 @@ class Run:
         if self.task.dev_splits and self.seeds.count == 1 and takes_best:
             self._best = stack.enter_context(Checkpoints(self.folder, 1, "best"))
         return self.step if saved else None
-
-    def _first_state(self) -> TrainState:
-        """Returns the state before the first step, for all seeds."""
-        if self.weights is not None:
-            return self.train_step.first_state(self.weights[0])
-        first = self.train_step.first_state()
-        return first._replace(params=self.task.adjust_init(first.params))
 
     def _open(self, stack: contextlib.ExitStack, resume_step: int | None) -> None:
         """Opens the log and the stream of batches."""

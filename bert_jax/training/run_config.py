@@ -18,7 +18,6 @@ from bert_jax.config import configuration, fields
 from bert_jax.config.field import PLAIN
 from bert_jax.convert import sentence_transformers, weights
 from bert_jax.errors import UserError
-from bert_jax.models.config import KERNELS
 from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.ner.scores import is_tag
@@ -177,7 +176,7 @@ def _of_weights_alone(init_from: str) -> ConfigDict:
     config.init_from, config.init_layers = here.init_from, ()
     config.model.lora_rank = 0  # merged
     config.model.dtype, config.model.epilogue = here.model.dtype, here.model.epilogue
-    if config.model.attention in KERNELS:  # other devices may lack it
+    if config.model.attention == "fused":  # other devices may lack it
         config.model.attention = here.model.attention
     if source.family.vocabulary is not None:
         config.tokenizer = here.tokenizer  # the weights have their own

@@ -14,7 +14,6 @@ from ml_collections import ConfigDict
 from bert_jax.config import fields
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
-from bert_jax.models.config import KERNELS
 from bert_jax.models.kernels import requirements
 
 AXES = ("data", "fsdp", "tensor")
@@ -56,15 +55,8 @@ def make_mesh(
         does not divide over them, or an attention that these devices cannot compute.
     """
     devices = jax.devices() if devices is None else devices
-    texts = fields.task_values(config).texts_per_row
-    if config.model.attention in KERNELS or config.model.epilogue == "fused":
-        requirements.check_attention(
-            config.model,
-            devices[0].platform,
-            trains="train" in uses,
-            packed=config.corpus.packing or texts > 1,
-            seeds=config.train.seeds,
-        )
+    trains = "train" in uses
+    requirements.check_attention(config.model, devices[0].platform, trains)
     count = len(devices)
     sizes = {axis: config.mesh[axis] for axis in AXES}
     shown = " ".join(f"{axis}={size}" for axis, size in sizes.items())

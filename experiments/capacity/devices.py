@@ -135,18 +135,7 @@ def described(name: str) -> "list[jax.Device]":
         except jax.errors.JaxRuntimeError as error:
             raise UserError(f"--device={name}: {str(error).splitlines()[0]}") from error
         return found.devices
-    trace_without_cudnn()
     target = _HOPPER.format(name=_GPUS[name], chip=chip(name))
     return topologies.get_topology_desc(
         "", "cuda", target_config=target, topology="1x1x1"
     ).devices
-
-
-def trace_without_cudnn() -> None:
-    """Lets JAX trace and compile `model.attention=cudnn` where cuDNN is not installed.
-
-    JAX checks the library's version first, and uses it on other devices only.
-    """
-    from jax._src.cudnn import fused_attention_stablehlo
-
-    fused_attention_stablehlo.check_cudnn_version = lambda: 91000  # that of _HOPPER

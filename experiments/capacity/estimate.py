@@ -21,7 +21,6 @@ from bert_jax.models.kernels import requirements
 from bert_jax.training import optimizer, sharding
 from bert_jax.training.sharding import bytes_per_device
 from bert_jax.training.step import TrainState, abstract_state
-from experiments.capacity import devices
 from experiments.lib import programs
 
 NO_REMAT = "none"  # of config.model.remat
@@ -54,12 +53,7 @@ def mesh_of(config: ConfigDict, kind: str) -> Mesh:
       UserError: It does not fit them, or they do not have the config's attention.
     """
     platform = "gpu" if kind == "cuda" else kind
-    packed, seeds = config.corpus.packing, config.train.seeds
-    requirements.check_attention(
-        config.model, platform, trains=True, packed=packed, seeds=seeds
-    )
-    if kind == "cuda":
-        devices.trace_without_cudnn()
+    requirements.check_attention(config.model, platform, trains=True)
     # The simulated devices, of another kind, have no kernels.
     plain = {"model.attention": "einsum", "model.epilogue": "xla"}
     return sharding.make_mesh(fields.with_values(config, plain))

@@ -3,7 +3,7 @@
 The model: a kernel takes the longest of its bytes at the memory's speed, its matrix
 products at their peak and its integer operations (random bits) at theirs. Bytes are
 those of its operands and results, once, so a look-up counts its whole table. An
-attention kernel (our own or cuDNN's) multiplies each query with each key, whatever it
+attention kernel multiplies each query with each key, whatever it
 skips. It knows no gaps between kernels, and no FLOPs of other kernels that are opaque
 to XLA.
 """
@@ -30,11 +30,8 @@ _INTEGER = {
 # 32-bit integer operations a second of an H100 or H200: 64 a clock in each of 132
 # processors (CUDA C++ programming guide, table of arithmetic throughput) at 1.98 GHz.
 INTEGER = 132 * 64 * 1.98e9
-# Matrix products of the attention kernels of models/kernels/fused.py and cuDNN.
-_ATTENTION = {
-    **{"attention_forward": 2, "attention_backward": 5},
-    **{"dot_product_attention_fwd": 2, "dot_product_attention_bwd": 5},
-}
+# Matrix products of the attention kernels of models/kernels/fused.py.
+_ATTENTION = {"attention_forward": 2, "attention_backward": 5}
 
 
 class Peaks(NamedTuple):

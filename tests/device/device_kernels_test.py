@@ -88,15 +88,6 @@ def test_einsum(processor, shape, precision):
     compared(einsum_attention, shape, precision, seen, RATE, False, processor)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("causal", [False, True])
-def test_cudnn(device, processor, shape, causal):
-    if device != "gpu":
-        pytest.skip("cuDNN is for NVIDIA's GPUs")
-    seen = sees("padded", *shape[:2])
-    compared(choose.cudnn_attention, shape, "bfloat16", seen, 0.0, causal, processor)
-
-
 @pytest.mark.parametrize("rows", [2, 500, 30_522])
 def test_gradients_of_a_lookup(device, rows):
     """Those of a table whose first row a tenth of the tokens have, and their bits."""

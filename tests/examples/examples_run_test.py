@@ -24,7 +24,7 @@ NAMES = ("focal", "spans", *LAYERS, *TRANSFORMS)
 FIELDS = {
     **{"model.hidden_size": 32, "model.num_attention_heads": 2},
     **{"model.num_hidden_layers": 1, "model.intermediate_size": 64},
-    **{"model.max_position_embeddings": 32, "task.word_initializer": "normal"},
+    **{"model.max_position_embeddings": 32},
     **{"tokenizer.vocab_size": 64, "corpus.max_seq_length": 32},
     **{"corpus.dev_fraction": 0.2, "masking.max_predictions_per_seq": 6},
     **{"train.num_steps": 12, "train.batch_size": 16, "train.log_every": 1},

@@ -4,7 +4,6 @@ import jax
 import pytest
 from ahead import (
     BASE,
-    GPU,
     SLICE,
     SPLASH,
     built,
@@ -44,7 +43,6 @@ def _grids(jaxpr):
             *(SLICE, ROBERTA, (FUSED, "model.max_position_embeddings=2048")),
             "fused: has dropout on a TPU for rows of",
         ),
-        (GPU, MODERN, ("model.attention=cudnn",), "computes no windows of a Modern"),
     ],
 )
 def test_attention_that_cannot_be_computed_is_refused(device, spec, fields, message):

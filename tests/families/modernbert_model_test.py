@@ -185,7 +185,7 @@ def test_norms_do_not_decay():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("positions", "learnt"), ("attention", "cudnn"), ("local_attention", 7)],
+    [("positions", "learnt"), ("local_attention", 7)],
 )
 def test_modernbert_refuses_what_it_is_not(field, value):
     with pytest.raises(UserError, match=r"config\.model\.") as error:

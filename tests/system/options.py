@@ -95,7 +95,6 @@ PRETRAINING: Fields = {
     "corpus.short_seq_prob": 0.1,
     "phase2.fraction": 0.0,
     "masking.max_predictions_per_seq": 6,
-    "task.word_initializer": "normal",
     "task.nsp_loss": True,
 }
 OF_TASK: Mapping[str, Fields] = {
@@ -152,7 +151,6 @@ OPTIONS = [
     Option({"model.remat": "dots"}, SAME),
     Option({"model.dtype": "bfloat16"}, STEPS),
     Option({"model.attention": "fused"}, UNSEEN),
-    Option({"model.attention": "cudnn"}, UNSEEN),
     Option({"model.epilogue": "fused"}, UNSEEN),
     # What learns, from where and how.
     Option({"model.hidden_act": "relu"}, STEPS),
@@ -240,7 +238,6 @@ OPTIONS = [
     Option({"task.nsp_loss": False}, STEPS, {"corpus.nsp": True}, _CORPUS),
     Option({"task.objective": "ltr"}, STEPS, tasks=_CORPUS),
     Option({"task.objective": "replaced_tokens"}, STEPS, tasks=_CORPUS),
-    Option({"task.word_initializer": "counted"}, STEPS, tasks=_CORPUS),
     Option({"corpus.full_sentences": True}, STEPS, tasks=_CORPUS),
     Option(_PACKED, STEPS, tasks=_CORPUS),
     Option({"corpus.packed_pairs": 2}, STEPS, _PACKED, _CORPUS),
@@ -395,8 +392,6 @@ def take_steps(fields: Fields, *, answered: bool) -> Result:
     run.require_dev(task)
     inference.require_score(task, mesh)
     state = step.first_state(start[0] if start else None)
-    if not start:
-        state = state._replace(params=task.adjust_init(state.params))
     batches, losses = step.seeds.batches(task, 0, slice(None)), []
     try:
         compiled: dict[Any, Any] = {}

@@ -9,13 +9,12 @@ from bert_jax.errors import UserError
 from bert_jax.families import electra
 from bert_jax.families.deberta_v3.fields import FIELDS
 from bert_jax.family import Family
-from bert_jax.models.config import KERNELS
 
 
 def _check(config: Any) -> None:
-    if config.attention in KERNELS:
+    if config.attention == "fused":
         raise UserError(
-            f"config.model.attention={config.attention}: computes no scores of "
+            "config.model.attention=fused: computes no scores of "
             "relative positions, which a DeBERTa-v3 has; choose einsum"
         )
 

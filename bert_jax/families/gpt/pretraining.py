@@ -64,7 +64,6 @@ def _check(config: ConfigDict) -> None:
         ("task.objective", "ltr", "predicts each piece from those before it"),
         ("corpus.nsp", False, "reads running text, not sentence pairs"),
         ("corpus.packing", False, "reads running text, which fills the rows"),
-        ("task.word_initializer", "normal", "does not start with counted ones"),
         hint=", as configs/gpt.py does",
     )
 

@@ -19,11 +19,6 @@ def _check(config: Any) -> None:
             f"config.model.hidden_size / num_attention_heads={config.head_dim}: "
             "rotary positions turn numbers in pairs; it must be even"
         )
-    if config.attention == "cudnn":
-        raise UserError(
-            "config.model.attention=cudnn: computes no windows of a ModernBERT; "
-            "choose fused"
-        )
 
 
 FAMILY = Family(

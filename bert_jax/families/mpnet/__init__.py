@@ -7,13 +7,12 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.families import roberta
-from bert_jax.models.config import KERNELS
 
 
 def _check(config: Any) -> None:
-    if config.attention in KERNELS:
+    if config.attention == "fused":
         raise UserError(
-            f"config.model.attention={config.attention}: computes no biases of "
+            "config.model.attention=fused: computes no biases of "
             "relative positions, which an MPNet has; choose einsum"
         )
 

@@ -78,7 +78,7 @@ def fused_attention(
     """Computes softmax attention of each query over the keys with its id.
 
     Args:
-      packed: Queries, keys and values. head_dim is one of `config.SUPPORTED_HEAD_DIMS`.
+      packed: Queries, keys and values. head_dim is one of `config.FUSED_HEAD_DIMS`.
       mask_ids: Ids of queries and keys. One id for all queries of a row is faster.
       rate: Dropout rate of the probabilities.
       key: Dropout key. None means evaluation.

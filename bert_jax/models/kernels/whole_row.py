@@ -65,7 +65,7 @@ def whole_row_attention(
 
     Args:
       query: Queries of at most `config.LONGEST_WHOLE_ROW` tokens. head_dim is one of
-        `config.SUPPORTED_HEAD_DIMS`.
+        `config.FUSED_HEAD_DIMS`.
       mask_ids: Ids of queries and keys.
       rate: Dropout rate of the probabilities.
       key: Dropout key. None means evaluation.
