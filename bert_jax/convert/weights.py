@@ -35,7 +35,7 @@ from bert_jax.convert.layout import Layout, Weights
 from bert_jax.convert.sentence_transformers import TextVectors
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES, GENERATOR, Family, bert_config, family_by_name
+from bert_jax.family import FAMILIES, GENERATOR, Family, bert_config
 from bert_jax.models import lora
 from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.models.stacking import unstacked
@@ -524,8 +524,8 @@ def find_source(path: str | Path) -> Source:
 
     Args:
       path: A work directory, one of its checkpoints (RUN/checkpoints/STEP), a Hugging
-        Face folder, a model on its Hub (hf:OWNER/NAME), a folder with a checkpoint of
-        Google's code, or one of a family's released weights.
+        Face folder, a model on its Hub (hf:OWNER/NAME), or a folder with a checkpoint
+        of Google's code.
 
     Raises:
       UserError: The folder is none of these.
@@ -553,13 +553,8 @@ def find_source(path: str | Path) -> Source:
     if Google.CONFIG in names:
         return Google(folder)
     if {"config.json", CHECKPOINTS} <= names:
-        fields = workdir.read_config(folder)
-        architecture = fields["model"].get("architecture", "bert")
-        family = family_by_name(fields["task"].get("name", ""), architecture)
-        return family.source(folder, family, step)
-    for family in FAMILIES.values():
-        if family.weights_file and family.weights_file in names:
-            return family.source(folder, family)
+        architecture = workdir.read_config(folder)["model"].get("architecture", "bert")
+        return Run(folder, FAMILIES.lookup(architecture), step)
     wanted = f"{tensors.WEIGHTS}, {CHECKPOINTS}/ or {Google.CONFIG}"
     raise UserError(f"{folder}: no weights: has none of {wanted}")
 

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from jaxtyping import Int32, Int64
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import PreTokenizedString, Tokenizer, models, pre_tokenizers
 
 from bert_jax import tokenization
 from bert_jax.data import atomic_folder, chunks, corpus, overlap
@@ -40,6 +40,7 @@ _REPORT = "preparation.json"
 _FREQUENT, _WIDTH = 10, 20  # words that `text` shows, and characters of each
 
 Cut = Callable[[str], list[str]]
+Spans = list[tuple[str, tuple[int, int]]]  # words, with their characters of a text
 
 
 class Stream(NamedTuple):
@@ -147,6 +148,21 @@ def cutter(config: ConfigDict) -> Cut:
     def cut(text: str) -> list[str]:
         normal = normalizer.normalize_str(text)
         return [word for word, _ in pre_tokenizer.pre_tokenize_str(normal)]
+
+    return cut
+
+
+def span_cutter(config: ConfigDict) -> Callable[[str], Spans]:
+    """Returns the function that cuts a text as `cutter`'s does, with each word's first
+    character in the text, and the one after it."""
+    normalizer, pre_tokenizer = rules(config)
+
+    def cut(text: str) -> Spans:
+        pretokenized = PreTokenizedString(text)
+        pretokenized.normalize(normalizer.normalize)
+        pre_tokenizer.pre_tokenize(pretokenized)
+        splits = pretokenized.get_splits("original", "char")
+        return [(word, span) for word, span, _ in splits]
 
     return cut
 
