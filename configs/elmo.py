@@ -14,6 +14,7 @@ from bert_jax.config import configuration, fields
 from bert_jax.families.elmo import fields as own
 
 SIZES = ("released", "tiny")
+own.register()
 
 
 def get_config(size: str = "released") -> ConfigDict:
@@ -47,6 +48,7 @@ def get_config(size: str = "released") -> ConfigDict:
     config.train.batch_size = 384  # 128 on each of three GPUs
     config.evaluate.batch_size = 16  # rows of ten windows
     config.predict.vectors = "words"
+    config.predict.layers = (0, 1, 2)
     if size == "tiny":
         _tiny(config)
     return config

@@ -54,6 +54,9 @@ def words_of(command):
     return [EXAMPLES.get(word, word) for word in words]
 
 
+MAINS = ("bert_jax.main", "bert_jax.families.elmo")
+
+
 @functools.cache
 def every_field():
     """A config with the fields of every task."""
@@ -199,9 +202,9 @@ def test_command_is_one_that_the_program_takes(command, own_files, monkeypatch):
     elif program == "python":
         flag, module, *rest = words
         assert flag == "-m"
-        if module == "bert_jax.main" and rest:
+        if module in MAINS and rest:
             check_main(rest, own_files)
-        elif module != "bert_jax.main":
+        elif module not in MAINS:
             check_experiment(module, rest, monkeypatch)
     else:
         check_pip(words)

@@ -66,7 +66,7 @@ class Source:
 
     def config(self) -> BertConfig:
         """Returns the model's sizes. Raises UserError if they are not supported."""
-        raise self.refusal()
+        raise NotImplementedError
 
     def shape(self) -> dict[str, Any]:
         """Returns the values of the fields that weights decide, by `GROUP.NAME`.
@@ -127,7 +127,7 @@ class Source:
         Raises:
           UserError: A file is missing or damaged, or the model is of another kind.
         """
-        raise self.refusal()
+        raise NotImplementedError
 
     def tokenizer(self, config: BertConfig | None = None) -> Tokenizer | None:
         """Returns the tokenizer next to the weights, or None if there is none.
@@ -189,10 +189,6 @@ class Source:
             params = {sentence_transformers.DENSE: self.dense(), **weights.params}
             weights = dataclasses.replace(weights, params=params, vectors=vectors)
         export.export_folder(weights, tokenizer, folder, provenance)
-
-    def refusal(self) -> UserError:
-        """Returns an error: weights of this family where another's are required."""
-        return UserError(f"{self.folder}: weights of {self.family.title}")
 
 
 class HuggingFace(Source):

@@ -19,14 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.linen import initializers
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
-from bert_jax.families.elmo.systems import Mix
+from bert_jax.families.elmo.model import scalar_mix
 from bert_jax.models.heads import count_parameters
 from bert_jax.models.layers import dropout
 from bert_jax.models.lstm import BiLstm
@@ -39,6 +39,23 @@ from experiments.lib import programs
 from experiments.paper.feature_choices import CHOICES, chosen
 
 NAME = "vectors_ner"
+
+
+class Mix(nn.Module):
+    """ELMo's weighted sum of layers, which begins as their mean."""
+
+    @nn.compact
+    def __call__(
+        self,
+        layers: Float[Array, "batch layers words size"],
+        mask: Bool[Array, "batch words"],
+    ) -> Float[Array, "batch words size"]:
+        def value(name: str, init: initializers.Initializer, *shape: int) -> Array:
+            boxed = nn.with_logical_partitioning(init, (None,) * len(shape))
+            return jnp.asarray(self.param(name, boxed, shape))
+
+        weights = value("weights", initializers.zeros, layers.shape[1])
+        return scalar_mix(layers, mask, weights, value("gamma", initializers.ones))
 
 
 class FeatureTagger(nn.Module):

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from bert_jax import main
 from bert_jax.config import command_line, help
 from bert_jax.errors import UserError
-from bert_jax.families.elmo import fields  # noqa: F401 # adds them
+from bert_jax.families.elmo import fields
 from bert_jax.runtime import environment, processes
 
 
@@ -35,6 +35,7 @@ def run(argv: Sequence[str]) -> None:
     Raises:
       UserError: A problem that the user can fix.
     """
+    fields.register()
     line = command_line.parse_flags(argv)
     if line.help:
         print(help.help_text(line.config) if line.config else __doc__, end="")

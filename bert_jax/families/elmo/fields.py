@@ -1,4 +1,4 @@
-"""The fields that only an ELMo's config has, added as a config file adds its own.
+"""The fields that only an ELMo's config has.
 
 The defaults are those of the released model and of its training (allenai/bilm-tf,
 bin/train_elmo.py).
@@ -59,5 +59,9 @@ FIELDS = {
         "Evaluation, and a vocabulary that is no larger, take all.",
     ),
 }
-OWN.update(FIELDS)
-OPTIMIZERS["adagrad"] = "bert_jax.families.elmo.optimizer:adagrad"
+
+
+def register() -> None:
+    """Adds the fields and the optimizer, as a config file adds its own."""
+    OWN.update(FIELDS)
+    OPTIMIZERS["adagrad"] = "bert_jax.families.elmo.optimizer:adagrad"

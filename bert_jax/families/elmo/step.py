@@ -55,7 +55,8 @@ class CarriedStep(Step):
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=rows),
             jax.eval_shape(task.first_carry),
         )
-        self.abstract = CarriedState(*self.abstract, carry)
+        run: Any = self.abstract
+        self.abstract = CarriedState(**run._asdict(), carry=carry)
 
     def begin(self, params: Params) -> CarriedState:  # type: ignore[override]
         return CarriedState(*super().begin(params), self.task.first_carry())
