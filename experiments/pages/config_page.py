@@ -101,7 +101,8 @@ def _families() -> Iterator[str]:
             anchor = name.replace("_", "-")
             page = f"{name}.md" if name == "gpt" else f"encoders.md#{anchor}"
             yield f"[{page.partition('#')[0]}]({page}).\n\n{_table(own)}"
-    yield f"\n## Fields of an ELMo alone\n\n[elmo.md](elmo.md).\n\n{_table(elmo.FIELDS)}"
+    yield "\n## Fields of an ELMo alone\n\n[elmo.md](elmo.md).\n\n"
+    yield _table(elmo.FIELDS)
 
 
 def _configs() -> Iterator[str]:
