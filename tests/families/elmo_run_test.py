@@ -126,8 +126,7 @@ def test_what_an_elmo_refuses(trained, arguments, message):
     assert message in error and error.count("\n") == 1
 
 
-def test_a_run_of_an_elmo_is_refused_by_name(trained):
-    _, workdir = trained
-    for given in ([f"--workdir={workdir}"], [f"--config.init_from={workdir}"]):
-        _, error = here(*given, "--mode=export", "--output=out", status=2)
-        assert "elmo" in error and error.count("\n") == 1
+def test_main_names_the_other_program(trained, tmp_path):
+    config, _ = trained
+    _, error = here(f"--config={config}", f"--workdir={tmp_path / 'run'}", status=2)
+    assert "python -m bert_jax.families.elmo" in error and error.count("\n") == 1

@@ -53,7 +53,7 @@ def take(batch, micro_batches=1, seed=0, at=0):
 def test_everything_that_a_run_carries_is_saved():
     """By arrays with a number of their own each."""
     params, optimizer = {"w": jnp.zeros(3)}, optax.adam(0.1)
-    empty = init_state(params, optimizer, {"memory": jnp.zeros(2)})
+    empty = init_state(params, optimizer)
     assert all(map(jax.tree.leaves, empty))
     leaves, tree = jax.tree.flatten(empty)
     numbered = [jnp.full(x.shape, n, x.dtype) for n, x in enumerate(leaves, 1)]

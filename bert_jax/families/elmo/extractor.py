@@ -22,7 +22,7 @@ def extract(folder: Path, config: ConfigDict, source: str, target: str) -> None:
 
     Args:
       folder: A folder with released files, or a run.
-      config: Config whose `task.words` specifies where words end.
+      config: Config whose `task.word_ends` specifies where words end.
       source, target: As in `bert_jax.extract.extract`.
 
     Raises:

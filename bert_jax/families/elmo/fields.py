@@ -4,9 +4,13 @@ The defaults are those of the released model and of its training (allenai/bilm-t
 bin/train_elmo.py).
 """
 
+from typing import Any, NoReturn
+
 from bert_jax.config.field import SHARE, SIZE, Field
 from bert_jax.config.fields import OWN
+from bert_jax.errors import UserError
 from bert_jax.registry import OPTIMIZERS
+from bert_jax.tasks import TASKS
 
 NAME = "elmo"  # `config.task.name`
 FIELDS = {
@@ -32,7 +36,7 @@ FIELDS = {
         True,
         doc="From the second LSTM on, add its input to its output.",
     ),
-    "task.words": Field(
+    "task.word_ends": Field(
         "spaces",
         ("spaces", "punctuation"),
         doc="Where a word ends: spaces (the text has been cut into words, as the "
@@ -62,6 +66,16 @@ FIELDS = {
 
 
 def register() -> None:
-    """Adds the fields and the optimizer, as a config file adds its own."""
+    """Adds the fields and the optimizer, as a config file adds its own. To main
+    the task is an error, which names the other program."""
     OWN.update(FIELDS)
+    TASKS[NAME] = "bert_jax.families.elmo.fields:refuse"
     OPTIMIZERS["adagrad"] = "bert_jax.families.elmo.optimizer:adagrad"
+
+
+def refuse(*_: Any) -> NoReturn:
+    """Raises UserError."""
+    raise UserError(
+        f"config.task.name={NAME}: has a program of its own; give these flags to "
+        "python -m bert_jax.families.elmo"
+    )

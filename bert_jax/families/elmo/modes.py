@@ -47,7 +47,7 @@ def extract(workdir: str, source: str, target: str, fields: Fields = NO_FIELDS) 
         config = modes.make_config(None, workdir, fields, is_inference=True)
     else:
         config = files.load_file("elmo")
-        config.task.words = "punctuation"  # as the released weights read
+        config.task.word_ends = "punctuation"  # as the released weights read
         configuration.override_and_check(config, "elmo", fields)
     extractor.extract(folder, config, source, target)
 
