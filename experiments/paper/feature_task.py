@@ -19,14 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.linen import initializers
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
-from bert_jax.families.elmo.model import scalar_mix
 from bert_jax.models.heads import count_parameters
 from bert_jax.models.layers import dropout
 from bert_jax.models.lstm import BiLstm
@@ -46,16 +45,15 @@ class Mix(nn.Module):
 
     @nn.compact
     def __call__(
-        self,
-        layers: Float[Array, "batch layers words size"],
-        mask: Bool[Array, "batch words"],
+        self, layers: Float[Array, "batch layers words size"]
     ) -> Float[Array, "batch words size"]:
         def value(name: str, init: initializers.Initializer, *shape: int) -> Array:
             boxed = nn.with_logical_partitioning(init, (None,) * len(shape))
             return jnp.asarray(self.param(name, boxed, shape))
 
         weights = value("weights", initializers.zeros, layers.shape[1])
-        return scalar_mix(layers, mask, weights, value("gamma", initializers.ones))
+        mixed = jnp.einsum("l,blwd->bwd", jax.nn.softmax(weights), layers)
+        return value("gamma", initializers.ones) * mixed
 
 
 class FeatureTagger(nn.Module):
@@ -86,7 +84,7 @@ class FeatureTagger(nn.Module):
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         if self.mixes:
-            inputs = Mix(name="mix")(vectors.swapaxes(1, 2), mask > 0)
+            inputs = Mix(name="mix")(vectors.swapaxes(1, 2))
         else:
             inputs = vectors.reshape(*vectors.shape[:2], -1)
         lstm = BiLstm(self.size, self.layers, self.dropout, name="bilstm")

@@ -10,11 +10,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bert_jax.convert import weights
+from bert_jax.convert.export import require_empty
 from bert_jax.data.rows import power_of_two
 from bert_jax.errors import UserError
 from bert_jax.families.elmo import characters, fields, model, released
 from bert_jax.families.elmo.config import ElmoConfig
-from bert_jax.runtime.storage import Path, storage_path
+from bert_jax.runtime import storage
+from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 
 _BATCH = 32  # sentences that are computed at a time
@@ -22,7 +24,7 @@ _BATCH = 32  # sentences that are computed at a time
 
 def load(folder: str | Path) -> "Elmo":
     """Loads an ELMo. See `bert_jax.families.elmo.load`."""
-    return Elmo(*read(storage_path(folder)))
+    return Elmo(*read(storage.storage_path(folder)))
 
 
 def is_run(folder: Path) -> bool:
@@ -50,14 +52,22 @@ def export(folder: Path, target: str) -> None:
     """Writes a run's options.json and weights.hdf5, as bilm does, and its vocabulary.
 
     Raises:
-      UserError: It is no run of an ELMo, or without a checkpoint, the folder to write
-        has files, or h5py is missing.
+      UserError: It is no run of an ELMo, or without a checkpoint, the folder has files
+        or cannot be written, or h5py is missing.
     """
-    new = pathlib.Path(target).absolute()
-    released.check_target(new)
+    output = pathlib.Path(target).absolute()
+    require_empty(output)
+    released.library()
     rows = workdir.recorded_config(folder, code=False).train.batch_size
-    words = (folder / "vocab.txt").read_bytes()
-    released.export(new, *read(folder), words, batch_size=rows)
+    config, params = read(folder)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with storage.temporary_folder(output) as new:
+            released.write(new, config, params, batch_size=rows)
+            (new / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
+            new.rename(output)
+    except OSError as error:
+        raise UserError(f"--output={target}: {error.strerror or error}") from error
 
 
 class Elmo:

@@ -255,34 +255,6 @@ def reversing(lengths: Int[Array, "batch"], words: int) -> Int[Array, "batch wor
     return jnp.where(mirrored >= 0, mirrored, place)
 
 
-def scalar_mix(
-    layers: Float[Array, "batch layers words size"],
-    mask: Bool[Array, "batch words"],
-    weights: Float[Array, "layers"],
-    gamma: Float[Array, ""],
-    *,
-    layer_norm: bool = False,
-) -> Float[Array, "batch words size"]:
-    """Returns ELMo's vectors: gamma times the layers' sum by softmax(weights) (equation
-    1).
-
-    Args:
-      mask: True for a word.
-      weights: Weights before the softmax.
-      layer_norm: Whether to first normalize each layer over all words and numbers of
-        the batch (`do_layer_norm` of bilm/elmo.py).
-    """
-    if layer_norm:
-        real = mask[:, None, :, None]
-        count = mask.sum() * layers.shape[-1]
-        axes = (0, 2, 3)
-        mean = jnp.where(real, layers, 0.0).sum(axes, keepdims=True) / count
-        squares = jnp.where(real, layers - mean, 0.0) ** 2
-        variance = squares.sum(axes, keepdims=True) / count
-        layers = (layers - mean) / jnp.sqrt(variance + 1e-12)
-    return gamma * jnp.einsum("l,blwd->bwd", jax.nn.softmax(weights), layers)
-
-
 def _clipped(x: Array, bound: float) -> Array:
     return jnp.clip(x, -bound, bound) if bound else x
 
