@@ -30,7 +30,7 @@ class Trained:
       step: Step whose weights are the result (`config.evaluate.checkpoint`).
       scores: Scores (name -> value) of each split that has labels.
       model: The model as `bert_jax.load` opens it. None for a family that Hugging
-        Face does not have. `bert_jax.families.elmo.load` opens an ELMo.
+        Face does not have.
     """
 
     workdir: str

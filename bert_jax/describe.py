@@ -6,7 +6,6 @@ from typing import Any
 import flax.linen as nn
 from flax.traverse_util import flatten_dict
 
-from bert_jax import family
 from bert_jax.models.heads import count_parameters
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Task
@@ -54,7 +53,7 @@ def gather_sizes(task: Task) -> dict[str, Any]:
     ]
     return {
         "config": config.to_dict(),
-        "parameters": count_parameters(params[family.family_of(config).trunk_name]),
+        "parameters": count_parameters(params["bert"]),
         "parameters_with_heads": count_parameters(params),
         "flops_per_step": phases[0]["flops_per_step"],
         "phases": phases,

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from bert_jax import family, tokenization
 from bert_jax.data import truncation
 from bert_jax.data.rows import Feature, Rows
+from bert_jax.data.tables import Record
 from bert_jax.data.word_splitting import bert_words, words_of_tokens
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -52,8 +53,40 @@ def extract(task: Task, folder: storage.Path, source: str, target: str) -> None:
       UserError: A wrong row, a layer that does not exist, another kind of file, or one
         that cannot be written.
     """
-    chosen = family.family_of(task.config)
-    extractor = chosen.extractor(task.config, task.model_config, task.tokenizer)
+    extractor = Extractor(task.config, task.model_config, task.tokenizer)
+
+    def answers(rows: Iterable[Record]) -> Iterator[Mapping[str, Any]]:
+        restored = setup.restored_params(task, folder, ("bert/pooler",), encoder=True)
+        chosen, config = family.family_of(task.config), task.model_config
+        _, model = chosen.models(config, restored.params)[""]
+        params, size = {"bert": model["bert"]}, task.config.predict.batch_size
+        answerer = Answerer(extractor, params, restored.mesh, size, config)
+        most = row_files.CHARACTERS
+        if not extractor.of_whole_rows:  # a character is rarely more than a token
+            most = min(most, WINDOW_BYTES // (4 * math.prod(extractor.shape)))
+        for window in answerer.stream(rows, most):
+            yield from (answer for _, answer in window)
+        extractor.warn()
+
+    write_vectors(extractor, answers, source, target)
+
+
+def write_vectors(
+    chosen: "Choice",
+    answers: Callable[[Iterable[Record]], Iterable[Mapping[str, Any]]],
+    source: str,
+    target: str,
+) -> None:
+    """Writes each row's vectors, as `extract` does.
+
+    Args:
+      chosen: The layers and the kind of the vectors.
+      answers: Function of the rows that reads weights, and yields for each row `names`,
+        `ids` (of tokens, else empty) and `vectors`: float32 [names, *shape].
+
+    Raises:
+      UserError: See `extract`.
+    """
     if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
         raise UserError(f"--output={target}: is --input, whose texts would be lost")
     rows = row_files.input_rows(source)
@@ -65,54 +98,17 @@ def extract(task: Task, folder: storage.Path, source: str, target: str) -> None:
         )
     # First: a path that cannot be written is reported before weights are read.
     with row_files.open_output(target) as file:
-        restored = setup.restored_params(task, folder, ("bert/pooler",), encoder=True)
-        _, model = chosen.models(task.model_config, restored.params)[""]
-        params = {chosen.trunk_name: model[chosen.trunk_name]}
-        size, config = task.config.predict.batch_size, task.model_config
-        answerer = Answerer(extractor, params, restored.mesh, size, config)
-        most = row_files.CHARACTERS
-        if not extractor.of_whole_rows:  # a character is rarely more than a token
-            most = min(most, WINDOW_BYTES // (4 * math.prod(extractor.shape)))
-        windows = answerer.stream(rows, most)
-        answers = (answer for window in windows for _, answer in window)
         if ending == ".safetensors":
-            _write_tensors(file.buffer, extractor, answers)
+            _write_tensors(file.buffer, chosen, answers(rows))
         else:
-            _write_lines(file, extractor, answers)
-        extractor.warn()
+            _write_lines(file, chosen, answers(rows))
 
 
-class Pieces(NamedTuple):
-    """A text's tokens, and the word that each belongs to."""
+class Choice:
+    """The layers and the kind of the vectors, and the `shape` of one."""
 
-    ids: list[int]
-    words: list[int]  # ascending
-    names: Mapping[int, str]  # the words' names
-
-
-class Extractor(Predictor):
-    """Vectors of the tokens or words of `{"text", "text_b"?}` or `{"words"}`, or of the
-    whole row."""
-
-    def __init__(self, config: ConfigDict, model: BertConfig, tokenizer: Tokenizer):
-        """Copies the tokenizer.
-
-        Raises:
-          UserError: a layer of `config.predict.layers` does not exist.
-        """
-        self.choose(config, model.num_hidden_layers, model.hidden_size)
-        self._model = family.FAMILIES[model.architecture].with_heads.trunk(model)
-        self.max_seq_length, self._causal = model.max_position_embeddings, model.causal
-        self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
-        # "[SEP]" inside a text is text, as in Google's tokenizer.
-        self._tokenizer.encode_special_tokens = True
-        self._special = tokenization.special_ids(tokenizer)
-        self._kind = tokenization.kind_of(tokenizer)
-        self._tokens = tokenization.tokens_by_id(tokenizer)
-        self._cut = 0
-
-    def choose(self, config: ConfigDict, last: int, size: int) -> None:
-        """Sets the layers and kind of the vectors.
+    def __init__(self, config: ConfigDict, last: int, size: int):
+        """Reads `config.predict`.
 
         Args:
           last: The last layer.
@@ -131,7 +127,7 @@ class Extractor(Predictor):
                     f"-{last} the same from the last; choose with "
                     "--config.predict.layers=-1"
                 )
-        self._places = [n if n >= 0 else last + 1 + n for n in self.layers]
+        self.places = [n if n >= 0 else last + 1 + n for n in self.layers]
         joined = len(self.layers) if self.combine == "concatenated" else 1
         stacked = (len(self.layers),) if self.combine == "none" else ()
         self.shape = (*stacked, joined * size)  # shape of a vector
@@ -140,6 +136,36 @@ class Extractor(Predictor):
     def of_whole_rows(self) -> bool:
         """Whether a row has one vector."""
         return self.vectors in ("cls", "mean")
+
+
+class Pieces(NamedTuple):
+    """A text's tokens, and the word that each belongs to."""
+
+    ids: list[int]
+    words: list[int]  # ascending
+    names: Mapping[int, str]  # the words' names
+
+
+class Extractor(Choice, Predictor):
+    """Vectors of the tokens or words of `{"text", "text_b"?}` or `{"words"}`, or of the
+    whole row."""
+
+    def __init__(self, config: ConfigDict, model: BertConfig, tokenizer: Tokenizer):
+        """Copies the tokenizer.
+
+        Raises:
+          UserError: a layer of `config.predict.layers` does not exist.
+        """
+        super().__init__(config, model.num_hidden_layers, model.hidden_size)
+        self._model = family.FAMILIES[model.architecture].with_heads.trunk(model)
+        self.max_seq_length, self._causal = model.max_position_embeddings, model.causal
+        self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        # "[SEP]" inside a text is text, as in Google's tokenizer.
+        self._tokenizer.encode_special_tokens = True
+        self._special = tokenization.special_ids(tokenizer)
+        self._kind = tokenization.kind_of(tokenizer)
+        self._tokens = tokenization.tokens_by_id(tokenizer)
+        self._cut = 0
 
     def warn(self) -> None:
         """Logs how many texts were cut since it last did."""
@@ -252,7 +278,7 @@ class Extractor(Predictor):
         its last are 0, or for tokens padding's.
         """
         states = self.states(params, batch)
-        chosen = [states[place].astype(jnp.float32) for place in self._places]
+        chosen = [states[place].astype(jnp.float32) for place in self.places]
         match self.combine:
             case "none":
                 combined = jnp.stack(chosen, axis=2)
@@ -288,17 +314,17 @@ def _whole(words: Sequence[int | None]) -> list[int]:
 Answers = Iterable[Mapping[str, Any]]
 
 
-def _write_lines(file: TextIO, extractor: Extractor, answers: Answers) -> None:
+def _write_lines(file: TextIO, chosen: Choice, answers: Answers) -> None:
     """Writes lines as extract_features.py does, with its misspelled `linex_index`.
 
     A row has `features`: each has its `token` and, per layer, `index` and `values` to
     six decimals. Passes each row on at once.
     """
-    layers = extractor.layers
-    indices = layers if extractor.combine == "none" else (list(layers),)
+    layers = chosen.layers
+    indices = layers if chosen.combine == "none" else (list(layers),)
     for count, answer in enumerate(answers):
         vectors = np.round(answer["vectors"].astype(np.float64), 6)
-        vectors = vectors.reshape(len(vectors), len(indices), extractor.shape[-1])
+        vectors = vectors.reshape(len(vectors), len(indices), chosen.shape[-1])
         features = []
         for name, each in zip(answer["names"], vectors, strict=True):
             pairs = zip(indices, each, strict=True)
@@ -310,7 +336,7 @@ def _write_lines(file: TextIO, extractor: Extractor, answers: Answers) -> None:
         file.flush()
 
 
-def _write_tensors(file: BinaryIO, extractor: Extractor, answers: Answers) -> None:
+def _write_tensors(file: BinaryIO, chosen: Choice, answers: Answers) -> None:
     """Writes a safetensors file, the vectors as they come.
 
     It has `vectors` [total, *shape] float32, `offsets` [rows + 1] int64 (row i's
@@ -318,8 +344,8 @@ def _write_tensors(file: BinaryIO, extractor: Extractor, answers: Answers) -> No
     `input_ids` [total] int32. The last two (4 bytes a vector) stay in memory until the
     end.
     """
-    about = {"combine": extractor.combine, "vectors": extractor.vectors}
-    about["layers"] = json.dumps(extractor.layers)
+    about = {"combine": chosen.combine, "vectors": chosen.vectors}
+    about["layers"] = json.dumps(chosen.layers)
     room = 1024 + 8 * len(about["layers"])  # of the header, whose numbers come last
     file.write(bytes(8 + room))
     offsets, ids = array("q", [0]), array("i")
@@ -329,11 +355,11 @@ def _write_tensors(file: BinaryIO, extractor: Extractor, answers: Answers) -> No
         ids.extend(answer["ids"])
     total = offsets[-1]
     tensors = {
-        "vectors": ("F32", [total, *extractor.shape], 4),
+        "vectors": ("F32", [total, *chosen.shape], 4),
         "offsets": ("I64", [len(offsets)], 8),
     }
     file.write(np.array(offsets, "<i8").data)
-    if extractor.vectors == "pieces":
+    if chosen.vectors == "pieces":
         tensors["input_ids"] = ("I32", [total], 4)
         file.write(np.array(ids, "<i4").data)
     header: dict[str, Any] = {"__metadata__": about}

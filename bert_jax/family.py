@@ -56,7 +56,7 @@ class Family:
     # Entries of registries: each field's names and the MODULE:NAME that they mean.
     registry_entries: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    # The kind of its vocabularies. None means that `describe_input` tells the cuts.
+    # The kind of its vocabularies.
     vocabulary: Any = "bert_jax.tokenization.wordpiece:WORDPIECE"
     # Writes texts into rows.
     assemble: Any = "bert_jax.data.loader:assemble_rows"
@@ -65,17 +65,6 @@ class Family:
     task: Any = lambda name, task: task
     # The model of itself and a generator (`families.electra.replaced`).
     replaced_tokens: Any = None
-
-    # An ELMo's.
-    pretraining: Any = None  # its own task, with the family's name
-    trunk_name: str = "bert"  # name of the trunk's parameters
-    extractor: Any = "bert_jax.extract:Extractor"  # of `--mode=extract`
-    # The `convert.weights.Source` of its runs, and a file that only its released
-    # weights have, if not Hugging Face's.
-    source: Any = "bert_jax.convert.weights:Run"
-    weights_file: str = ""
-    # (config) -> how a run cuts texts without a vocabulary, in a line of its log.
-    describe_input: Callable[[Any], str] = lambda config: ""
 
     def __getattribute__(self, name: str) -> Any:
         value = super().__getattribute__(name)
@@ -107,8 +96,6 @@ class Family:
 
     def fill_defaults(self, config: Any) -> None:
         """Sets the fields of a config made from weights alone, which name no task."""
-        if self.vocabulary is None:  # no text is embedded
-            return
         config.corpus.nsp = self.has_nsp_head
         if not self.has_segments:
             config.model.type_vocab_size = 1
@@ -224,19 +211,13 @@ def _check_sizes(config: BertConfig) -> None:
 
 
 def family_of(config: Any) -> Family:
-    """Returns the family of a run."""
-    return family_by_name(config.task.name, config.model.architecture)
-
-
-def family_by_name(task: str, architecture: str) -> Family:
-    """Returns the family of a run, by its fields. A task with a family's name is its
-    pre-training, whose config has the other fields of a BERT's.
+    """Returns the family of a run.
 
     Raises:
       UserError: There is no family of that name.
     """
-    name = task if task in FAMILIES else architecture
-    return FAMILIES.lookup(name)
+    found: Family = FAMILIES.lookup(config.model.architecture)
+    return found
 
 
 BERT = Family()

@@ -12,20 +12,28 @@ import logging
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from absl import logging as absl_logging
+from ml_collections import ConfigDict
 
 from bert_jax.config import command_line, configuration, files, help
 from bert_jax.errors import Interrupted, escape_controls
 from bert_jax.runtime import environment, failures, processes
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs one mode. Returns the exit status."""
+def main(
+    argv: Sequence[str], run: Callable[[Sequence[str]], None] | None = None
+) -> int:
+    """Runs one mode. Returns the exit status.
+
+    Args:
+      run: Another program than this one, with its log and its errors.
+    """
     set_up_logging()
     try:
-        _run(argv)
+        (run or _run)(argv)
         sys.stdout.flush()
         processes.disconnect()
     except Interrupted as interrupted:
@@ -57,17 +65,25 @@ def set_up_logging() -> None:
     absl_logging.set_verbosity(absl_logging.FATAL)
 
 
+def read_config(
+    line: command_line.CommandLine,
+) -> tuple[ConfigDict | None, dict[str, Any], Mapping[str, bytes] | None]:
+    """Returns the config of `--config` and its code, if any, and the other fields'
+    values."""
+    fields = configuration.parse_overrides(line.overrides)
+    if not line.config:
+        return None, fields, None
+    file = files.load_file(line.config)
+    config = configuration.override_and_check(file, line.config, fields)
+    return config, fields, files.read_code(line.config)
+
+
 def _run(argv: Sequence[str]) -> None:
     line = command_line.parse_flags(argv)
     if line.help:
         print(help.help_text(line.config), end="")
         return
-    config = code = None
-    fields = configuration.parse_overrides(line.overrides)
-    if line.config:
-        file = files.load_file(line.config)
-        config = configuration.override_and_check(file, line.config, fields)
-        code = files.read_code(line.config)
+    config, fields, code = read_config(line)
     processes.connect(line.mode == "train")
     from bert_jax import modes  # imports JAX: bad flags fail before
 

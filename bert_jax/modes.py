@@ -14,7 +14,7 @@ All raise UserError for a problem that the user can fix.
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -33,6 +33,7 @@ from bert_jax.training import run_config, setup
 from bert_jax.workdir import folder as workdirs
 
 Fields = Mapping[str, Any]
+Build = Callable[..., Task]  # as `setup.build_task`
 NO_FIELDS: Fields = MappingProxyType({})
 
 
@@ -50,15 +51,20 @@ def train(
     Returns:
       The step whose weights are the run's result.
     """
-    task = _task(config, workdir, fields, trains=True)
+    task = make_task(config, workdir, fields, trains=True)
     return training.train(task, storage.storage_path(workdir), code)
 
 
 def prepare(
-    config: ConfigDict | None, workdir: str, fields: Fields = NO_FIELDS
+    config: ConfigDict | None,
+    workdir: str,
+    fields: Fields = NO_FIELDS,
+    build: Build = setup.build_task,
 ) -> None:
     """Prepares the data of pre-training, and prints its folders."""
-    task = _task(config, workdir, fields, trains=True, needs_devices=False)
+    task = make_task(
+        config, workdir, fields, trains=True, needs_devices=False, build=build
+    )
     with processes.first_alone():
         data = task.training_data()
     if processes.is_first():
@@ -68,10 +74,13 @@ def prepare(
 
 
 def evaluate(
-    config: ConfigDict | None, workdir: str, fields: Fields = NO_FIELDS
+    config: ConfigDict | None,
+    workdir: str,
+    fields: Fields = NO_FIELDS,
+    build: Build = setup.build_task,
 ) -> None:
     """Scores the newest checkpoint, or weights, on the evaluation splits."""
-    task = _task(config, workdir, fields, trains=False)
+    task = make_task(config, workdir, fields, trains=False, build=build)
     evaluation.evaluate(task, storage.storage_path(workdir))
 
 
@@ -84,7 +93,7 @@ def predict(
 ) -> None:
     """Answers the rows of a file, see `predict.predict`."""
     _check_paths(input=source, output=target)
-    task = _task(config, workdir, fields, trains=False)
+    task = make_task(config, workdir, fields, trains=False)
     prediction.predict(task, storage.storage_path(workdir), source, target)
 
 
@@ -98,7 +107,7 @@ def serve(
     """Answers over HTTP, see `serving.server.serve`."""
     from bert_jax.serving import server  # of an extra
 
-    task = _task(config, workdir, fields, trains=False)
+    task = make_task(config, workdir, fields, trains=False)
     server.serve(task, storage.storage_path(workdir), host, port)
 
 
@@ -110,9 +119,8 @@ def extract(
     fields: Fields = NO_FIELDS,
 ) -> None:
     """Writes vectors of the model's layers, see `extract.extract`."""
-    _require_local("extract", target)
-    _check_paths(input=source, output=target)
-    task = _task(config, workdir, fields, trains=False)
+    check_output("extract", target, input=source)
+    task = make_task(config, workdir, fields, trains=False)
     extraction.extract(task, storage.storage_path(workdir), source, target)
 
 
@@ -120,9 +128,8 @@ def export(
     config: ConfigDict | None, workdir: str, target: str, fields: Fields = NO_FIELDS
 ) -> None:
     """Writes a Hugging Face model folder, see `export.export`."""
-    _require_local("export", target)
-    _check_paths(output=target)
-    config = _config(config, workdir, fields, is_inference=True)
+    check_output("export", target)
+    config = make_config(config, workdir, fields, is_inference=True)
     exporting.export(storage.storage_path(workdir), config, target)
 
 
@@ -133,11 +140,11 @@ def describe(
     _check_paths(output=target)
     # Without a config and a run it is that of the weights that `fields` names.
     trains = config is not None or workdirs.has_config(storage.storage_path(workdir))
-    task = _task(config, workdir, fields, trains=trains)
+    task = make_task(config, workdir, fields, trains=trains)
     description.describe(task, target)
 
 
-def _config(
+def make_config(
     config: ConfigDict | None,
     workdir: str,
     fields: Fields,
@@ -158,31 +165,34 @@ def _config(
     return config
 
 
-def _task(
+def make_task(
     config: ConfigDict | None,
     workdir: str,
     fields: Fields,
     *,
     trains: bool,
     needs_devices: bool = True,
+    build: Build = setup.build_task,
 ) -> Task:
     """Returns the task of the config that holds, the same in all processes."""
-    config = _config(
+    config = make_config(
         config, workdir, fields, is_inference=not trains, needs_devices=needs_devices
     )
     environment.keep_programs()
-    task = setup.build_task(config, storage.storage_path(workdir), from_data=trains)
+    task = build(config, storage.storage_path(workdir), from_data=trains)
     processes.check_same("the config", workdirs.agreed_fields(task.config))
     return task
 
 
-def _require_local(mode: str, target: str) -> None:
-    """Raises UserError if the output is not on this machine."""
+def check_output(mode: str, target: str, **paths: str) -> None:
+    """Raises UserError if the output is not on this machine, or for a path of a kind
+    that its flag cannot use."""
     if "://" in target:
         raise UserError(
             f"--output={target}: {mode} writes only to a local folder; name one and "
             "copy it"
         )
+    _check_paths(output=target, **paths)
 
 
 def _check_paths(**paths: str) -> None:

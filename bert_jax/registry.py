@@ -72,11 +72,12 @@ def import_object(path: str) -> Any:
 
 
 def _folders() -> dict[str, str]:
-    """Returns the families of bert_jax/families/, not imported."""
+    """Returns the families of bert_jax/families/, not imported. ELMo is no encoder of
+    tokens, and has a program of its own."""
     spec = importlib.util.find_spec("bert_jax.families")
     where = spec.submodule_search_locations if spec else None
-    names = sorted(module.name for module in pkgutil.iter_modules(where or []))
-    return {name: f"bert_jax.families.{name}:FAMILY" for name in names}
+    names = {module.name for module in pkgutil.iter_modules(where or [])} - {"elmo"}
+    return {name: f"bert_jax.families.{name}:FAMILY" for name in sorted(names)}
 
 
 FAMILIES = Registry(

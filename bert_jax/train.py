@@ -8,17 +8,24 @@ from bert_jax.runtime import processes, signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training.run import Run
+from bert_jax.training.step import Step
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import trackers
 
 
-def train(task: Task, folder: Path, code: Mapping[str, bytes] | None = None) -> int:
+def train(
+    task: Task,
+    folder: Path,
+    code: Mapping[str, bytes] | None = None,
+    step: type[Step] = Step,
+) -> int:
     """Trains to `config.train.num_steps`, from the newest checkpoint if there is one.
 
     Args:
       task: The task, whose config is resolved.
       folder: The work directory.
       code: Result of `files.read_code`. None means that the code is not known.
+      step: Class of the training step.
 
     Returns:
       The step whose weights are the run's result.
@@ -32,7 +39,7 @@ def train(task: Task, folder: Path, code: Mapping[str, bytes] | None = None) -> 
         if processes.is_first():
             stack.enter_context(workdir.lock_workdir(folder))
         processes.barrier()
-        run = Run(task, folder, stack, code)
+        run = Run(task, folder, stack, code, step)
         try:
             train_loop(run)
             return run.finish()

@@ -29,15 +29,15 @@ def with_teacher(loss: Loss, task: Pretraining) -> Loss:
     saved = read_weights(FOLDER)
     teacher = BertForPreTraining(saved.config)
 
-    def changed(params, batch, key, carry):
-        sums, carry = loss(params, batch, key, carry)
+    def changed(params, batch, key):
+        sums = loss(params, batch, key)
         inputs = (*map(batch.get, COLUMNS), None, Packed.from_batch(batch))
         theirs: Any = teacher.apply({"params": params["saved"]}, *inputs)
         # The same outputs as in `loss`: the compiler computes them once.
         ours = jax.nn.log_softmax(task.apply(params, batch, key)["masked_lm_logits"])
         expected = jax.nn.softmax(theirs["masked_lm_logits"])
         each = masked_targets(batch).weights * optax.kl_divergence(ours, expected)
-        return sums | {"teacher_nats": jnp.sum(each)}, carry
+        return sums | {"teacher_nats": jnp.sum(each)}
 
     return beside(changed, {"saved": jax.tree.map(jnp.asarray, saved.params)})
 

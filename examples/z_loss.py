@@ -19,13 +19,13 @@ COEFFICIENT = 1e-4
 
 
 def with_z_loss(loss: Loss, task: Pretraining) -> Loss:
-    def changed(params, batch, key, carry):
-        sums, carry = loss(params, batch, key, carry)
+    def changed(params, batch, key):
+        sums = loss(params, batch, key)
         # The same outputs as in `loss`: the compiler computes them once.
         logits = task.apply(params, batch, key)["masked_lm_logits"]
         squares = jax.nn.logsumexp(logits, axis=-1) ** 2
         total = jnp.sum(masked_targets(batch).weights * squares)
-        return sums | {"z_loss": COEFFICIENT * total}, carry
+        return sums | {"z_loss": COEFFICIENT * total}
 
     return changed
 

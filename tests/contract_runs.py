@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from runs import finish, start
+from runs import MAIN, finish, start
 
 ELMO = """
 extends = "elmo:size=tiny"
@@ -30,6 +30,7 @@ def get_config(config):
     config.evaluate.batch_size = 16
     return config
 """
+ELMO_PROGRAM = ("-m", "bert_jax.families.elmo")
 # Two phases, each packed at its own length.
 PACKED = (
     "--config.corpus.packing",
@@ -70,16 +71,20 @@ def elmo(once: Once, corpus: Path) -> Run:
         (folder / "small.py").write_text(text.replace("DATA", str(folder / "data")))
         return folder / "small.py"
 
-    folder = _trained(once, "elmo", write, ())
+    folder = _trained(once, "elmo", write, (), ELMO_PROGRAM)
     return _run(folder / "small.py", (), folder)
 
 
 def _trained(
-    once: Once, name: str, write: Callable[[Path], Path], given: tuple[str, ...]
+    once: Once,
+    name: str,
+    write: Callable[[Path], Path],
+    given: tuple[str, ...],
+    program: tuple[str, ...] = MAIN,
 ) -> Path:
     def train(folder: Path) -> None:
         arguments = (f"--config={write(folder)}", f"--workdir={folder / 'run'}")
-        out, _ = finish(start(*arguments, *given))
+        out, _ = finish(start(*arguments, *given, program=program))
         (folder / "out.txt").write_text(out)
 
     return once(f"contract_{name}", train)

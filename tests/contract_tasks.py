@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
+from bert_jax.families.elmo.pretraining import Elmo
 from bert_jax.registry import FAMILIES
 from bert_jax.tasks.task import Task
 from tests import micro_data
@@ -17,11 +18,6 @@ _ELMO = """
     config.tokenizer.vocab_file = ""
     config.task.filters = ("1:4", "2:6")
     config.task.max_characters = 8
-"""
-_ELMO_SYSTEM = f"""{_ELMO}
-    config.task.dropout = 0.1
-    config.task.elmo_dropout = 0.1
-    config.task.lstm_size = 8
 """
 
 
@@ -50,12 +46,6 @@ def _pieces(name: str, model: str = "gpt", size: int = 60) -> Callable:
         return kind._replace(files=files)
 
     return with_vocabulary
-
-
-def _elmo(name: str, *lines: str) -> Callable:
-    """Makes a task's system over ELMo's vectors."""
-    return _of(name, _ELMO_SYSTEM, *lines,
-               replace=(":recipe=tiny", ":recipe=tiny,model=elmo"))  # fmt: skip
 
 
 def _running_text(extends: str, lines: str) -> Callable:
@@ -109,8 +99,6 @@ CONTRACT: Kinds = {
         f"{_ELMO}    config.tokenizer.vocab_size = 14\n"
         "    config.task.unroll = 6\n    config.task.samples = 6",
     ),
-    "elmo_text": _elmo("text"),
-    "elmo_squad": _elmo("squad"),
 }
 
 
@@ -119,7 +107,8 @@ def create(name: str, fields: Mapping[str, object]) -> Task:
     if not Path("in").exists():
         write_inputs(name, Path(), CONTRACT)
     given = [f"--config.{field}={value}" for field, value in fields.items()]
-    task = tasks.create_task(configuration.load_config("in/micro.py", given))
+    config = configuration.load_config("in/micro.py", given)
+    task = Elmo(config) if name == "elmo" else tasks.create_task(config)
     task.resolve()
     task.training_data()
     return task

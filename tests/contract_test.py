@@ -15,6 +15,8 @@ import pytest
 from contract_tasks import CONTRACT, STEPS, create
 from runs import finish, losses, start
 
+from bert_jax.families.elmo.pretraining import Elmo
+from bert_jax.families.elmo.step import CarriedStep
 from bert_jax.tasks.task import Task
 from bert_jax.training import sharding
 from bert_jax.training.seeds import Seeds
@@ -127,7 +129,7 @@ def two_steps(task: Task, devices, first=None) -> tuple[list, dict, TrainState]:
     same on a mesh: training/first_state_test.py.
     """
     mesh = sharding.make_mesh(task.config, devices=devices)
-    program = Step(task, mesh)
+    program = (CarriedStep if isinstance(task, Elmo) else Step)(task, mesh)
     first = first or jax.device_get(program.first_state())
     state = jax.tree.map(
         lambda x, there: jax.device_put(x, there.sharding), first, program.abstract
@@ -140,7 +142,7 @@ def two_steps(task: Task, devices, first=None) -> tuple[list, dict, TrainState]:
         rate = np.float32(1e-3)
         state, after = compiled(state, placed, program.seeds.array, rate, {})
         metrics.append(jax.device_get(after))
-    kept = {"moments": state.opt_state, "carry": state.carry}
+    kept = {"moments": state.opt_state, "carry": getattr(state, "carry", ())}
     return metrics, jax.device_get(kept), first
 
 
@@ -161,7 +163,7 @@ def test_run_resumes_with_its_carry(straight, tmp_path):
     shutil.copytree(straight.workdir, workdir)
     shutil.rmtree(workdir / "checkpoints" / "20")
     given = (f"--config={straight.config}", f"--workdir={workdir}")
-    _, err = finish(start(*given, *straight.arguments))
+    _, err = finish(start(*given, program=contract_runs.ELMO_PROGRAM))
     assert "resuming at step 10 of" in err
     np.testing.assert_array_equal(losses(workdir), losses(straight.workdir))
     assert dev_scores(workdir) == dev_scores(straight.workdir)

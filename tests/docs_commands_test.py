@@ -21,6 +21,7 @@ import pytest
 
 from bert_jax.config import command_line, configuration, fields, help
 from bert_jax.config.configuration import check_config
+from bert_jax.families.elmo import fields as elmo
 from bert_jax.registry import FAMILIES
 from tests import documented
 from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT
@@ -54,10 +55,13 @@ def words_of(command):
     return [EXAMPLES.get(word, word) for word in words]
 
 
+MAINS = ("bert_jax.main", "bert_jax.families.elmo")
+
+
 @functools.cache
 def every_field():
     """A config with the fields of every task."""
-    known = fields.FIELDS | fields.TASK
+    known = fields.FIELDS | fields.TASK | elmo.FIELDS
     for family in FAMILIES.values():
         known = {**family.fields, **known}
     return fields.default_config(known)
@@ -199,9 +203,9 @@ def test_command_is_one_that_the_program_takes(command, own_files, monkeypatch):
     elif program == "python":
         flag, module, *rest = words
         assert flag == "-m"
-        if module == "bert_jax.main" and rest:
+        if module in MAINS and rest:
             check_main(rest, own_files)
-        elif module != "bert_jax.main":
+        elif module not in MAINS:
             check_experiment(module, rest, monkeypatch)
     else:
         check_pip(words)
@@ -225,6 +229,7 @@ def test_files_that_pages_show_load(own_files):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_field_in_the_text_exists(page):
+    elmo.register()
     known = {name for name, _ in fields.iter_fields(every_field())}
     tops = {name.partition(".")[0] for name in known if "." in name}
     given = re.compile(rf"(?:--config\.)?((?:{'|'.join(tops)})\.(\w+))(=[^=]+)?")

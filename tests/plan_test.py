@@ -60,8 +60,8 @@ def compiled(spec, *fields, devices=8):
     """The step of `made`. The tests below check one of them twice."""
     task, mesh, phase = made(spec, *fields, devices=devices)
     config = task.config
-    loss = transforms.without_carry(task.loss)
-    gradient = transforms.accumulate(loss, task.loss_weights, phase.micro_batches)
+    weights = task.loss_weights
+    gradient = transforms.accumulate(task.loss, weights, phase.micro_batches)
 
     def function(state, batch, seed, rate):
         rest = jax.random.key(seed), rate, gradient, optimizer.make_optimizer(config)

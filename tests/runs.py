@@ -31,10 +31,11 @@ ZERO1 = ("--config.mesh.optimizer=zero1",)
 LIMIT = 600  # seconds after which a process hangs, however busy the machine is
 
 
-def here(*arguments, status: int = 0) -> tuple[str, str]:
+def here(*arguments, status: int = 0, program: Any = None) -> tuple[str, str]:
     """Runs main in this process, and returns (stdout, stderr).
 
-    It is on eight devices if an argument names the mesh, else on one.
+    It is on eight devices if an argument names the mesh, else on one. `program` is as
+    in main.
     """
     out, err = io.StringIO(), io.StringIO()
     whole = any("config.mesh." in str(argument) for argument in arguments)
@@ -46,7 +47,7 @@ def here(*arguments, status: int = 0) -> tuple[str, str]:
             contextlib.redirect_stderr(err),
             contextlib.nullcontext() if whole else one_device(),
         ):
-            given = main.main([str(argument) for argument in arguments])
+            given = main.main([str(argument) for argument in arguments], program)
     finally:
         logging.getLogger("bert_jax").removeHandler(handler)
     assert given == status, err.getvalue()

@@ -12,7 +12,7 @@ from tests.forked import ROOT
 NEEDLESS = (
     *("grain", "tensorflow_datasets", "sentencex", "tensorboardX"),
     *("scipy", "pyarrow", "requests", "jax.experimental.pallas.triton"),
-    *("bert_jax.families.elmo.pretraining", "bert_jax.families.elmo.model"),
+    *("bert_jax.families.elmo",),
 )
 PROGRAM = """
 import sys

@@ -80,7 +80,7 @@ def test_configs_and_mini_are_found_from_any_folder(run):
     assert json.loads(answers.splitlines()[0])["label"] in ("yes", "no")
     program = """if True:
         import configs, bert_jax, bert_jax.registry
-        assert configs.OWN and "elmo" in bert_jax.registry.FAMILIES
+        assert configs.OWN and "gpt" in bert_jax.registry.FAMILIES
         print(bert_jax.load("mini").fill_mask("The United [MASK] of America.")[0][0])
     """
     assert "states" in run(sys.executable, "-c", program)

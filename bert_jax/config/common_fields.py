@@ -369,7 +369,7 @@ FIELDS: dict[str, Field] = {
         registry.OPTIMIZERS,
         doc="bert_adam (as published: no bias correction), adamw, lamb, muon (for "
         "the encoder's matrices, adamw for the rest: fewer steps for small "
-        "models), stable_adamw, adagrad (as TensorFlow's, for ELMo), "
+        "models), stable_adamw, "
         "openai_adam (GPT's), or a custom one (docs/extending.md).",
     ),
     "optimizer.schedule": Field(

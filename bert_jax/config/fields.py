@@ -25,9 +25,7 @@ def fields_of(config: Any) -> dict[str, Field]:
 
 def family_fields(config: Any) -> dict[str, Field]:
     """Returns the fields that only a config of this family has, or has otherwise."""
-    task, model = (config.get(group, {}) for group in ("task", "model"))
-    name, architecture = task.get("name"), model.get("architecture")
-    found = FAMILIES.get(name if name in FAMILIES else architecture)
+    found = FAMILIES.get(config.get("model", {}).get("architecture"))
     return dict(found.fields) if found else {}
 
 

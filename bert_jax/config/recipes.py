@@ -58,9 +58,9 @@ def start_finetuning(task: str, recipe: str, model: str) -> ConfigDict:
     from random values and needs `--config.tokenizer.vocab_file`.
 
     Another model may have a file in configs/, such as gpt.py. There
-    `get_config(recipe)`, or `for_finetuning(recipe)` if there is one, returns the
-    config to start from. RECIPES names the recipes, if they are not BERT's. A model
-    without such a file has BERT's values, and the sizes of the weights.
+    `get_config(recipe)` returns the config to start from. RECIPES names the recipes, if
+    they are not BERT's. A model without such a file has BERT's values, and the sizes of
+    the weights.
 
     Args:
       task: Name of the task.
@@ -75,8 +75,7 @@ def start_finetuning(task: str, recipe: str, model: str) -> ConfigDict:
     if recipe not in recipes:
         raise ValueError(f"recipe={recipe}: choose one of {', '.join(recipes)}")
     if model_file:
-        start = model_file.get("for_finetuning", model_file["get_config"])
-        config: ConfigDict = start(recipe)
+        config: ConfigDict = model_file["get_config"](recipe)
     else:
         config = of_size(recipe)
         if model != "bert":

@@ -104,30 +104,12 @@ def merge_weights(
                 f"config.model.{field}={model[field]!r}, but {source} has "
                 f"{saved[field]!r}: set --config.model.{field}={saved[field]}"
             )
-    rest = weights.left_over, weights.provenance.get("task", {})
-    return take_parameters(initial, params, source, weights.architecture, *rest)
-
-
-def take_parameters(
-    initial: Mapping[str, Any],
-    params: Mapping[str, Any],
-    source: str | Path,
-    architecture: str,
-    left_over: Collection[str] = (),
-    facts: Mapping[str, Any] | None = None,
-) -> tuple[dict[str, Any], Report]:
-    """Does the same as `merge_weights`, for any model. Compares shapes only.
-
-    Args:
-      params: Parameters that were read, by the same names.
-      architecture: Name of the model, for errors and the report.
-    """
-    saved, ours = flatten_dict(params), flatten_dict(initial)
+    read, ours = flatten_dict(params), flatten_dict(initial)
     taken, merged = [], dict(ours)
     for path, leaf in ours.items():
-        if path not in saved:
+        if path not in read:
             continue
-        name, array = "/".join(path), saved.pop(path)
+        name, array = "/".join(path), read.pop(path)
         if leaf.shape != array.shape:
             raise UserError(
                 f"{name} has the shape {array.shape} in {source}, but the config "
@@ -137,11 +119,11 @@ def take_parameters(
         merged[path] = _placed(array, leaf.sharding)
     report = Report(
         source=str(source),
-        architecture=architecture,
+        architecture=weights.architecture,
         taken=tuple(taken),
         initialised=tuple(n for n in map("/".join, ours) if n not in taken),
-        left_over=(*("/".join(path) for path in saved), *left_over),
-        facts=facts or {},
+        left_over=(*("/".join(path) for path in read), *weights.left_over),
+        facts=weights.provenance.get("task", {}),
     )
     return unflatten_dict(merged), report
 

@@ -35,7 +35,7 @@ from bert_jax.convert.layout import Layout, Weights
 from bert_jax.convert.sentence_transformers import TextVectors
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES, GENERATOR, Family, bert_config, family_by_name
+from bert_jax.family import FAMILIES, GENERATOR, Family, bert_config
 from bert_jax.models import lora
 from bert_jax.models.config import BertConfig
 from bert_jax.models.stacking import unstacked
@@ -66,7 +66,7 @@ class Source:
 
     def config(self) -> BertConfig:
         """Returns the model's sizes. Raises UserError if they are not supported."""
-        raise self.refusal()
+        raise NotImplementedError
 
     def shape(self) -> dict[str, Any]:
         """Returns the values of the fields that weights decide, by `GROUP.NAME`.
@@ -127,7 +127,7 @@ class Source:
         Raises:
           UserError: A file is missing or damaged, or the model is of another kind.
         """
-        raise self.refusal()
+        raise NotImplementedError
 
     def tokenizer(self, config: BertConfig | None = None) -> Tokenizer | None:
         """Returns the tokenizer next to the weights, or None if there is none.
@@ -189,10 +189,6 @@ class Source:
             params = {sentence_transformers.DENSE: self.dense(), **weights.params}
             weights = dataclasses.replace(weights, params=params, vectors=vectors)
         export.export_folder(weights, tokenizer, folder, provenance)
-
-    def refusal(self) -> UserError:
-        """Returns an error: weights of this family where another's are required."""
-        return UserError(f"{self.folder}: weights of {self.family.title}")
 
 
 class HuggingFace(Source):
@@ -525,8 +521,8 @@ def find_source(path: str | Path) -> Source:
 
     Args:
       path: A work directory, one of its checkpoints (RUN/checkpoints/STEP), a Hugging
-        Face folder, a model on its Hub (hf:OWNER/NAME), a folder with a checkpoint of
-        Google's code, or one of a family's released weights.
+        Face folder, a model on its Hub (hf:OWNER/NAME), or a folder with a checkpoint
+        of Google's code.
 
     Raises:
       UserError: The folder is none of these.
@@ -554,13 +550,8 @@ def find_source(path: str | Path) -> Source:
     if Google.CONFIG in names:
         return Google(folder)
     if {"config.json", CHECKPOINTS} <= names:
-        fields = workdir.read_config(folder)
-        architecture = fields["model"].get("architecture", "bert")
-        family = family_by_name(fields["task"].get("name", ""), architecture)
-        return family.source(folder, family, step)
-    for family in FAMILIES.values():
-        if family.weights_file and family.weights_file in names:
-            return family.source(folder, family)
+        architecture = workdir.read_config(folder)["model"].get("architecture", "bert")
+        return Run(folder, FAMILIES.lookup(architecture), step)
     wanted = f"{tensors.WEIGHTS}, {CHECKPOINTS}/ or {Google.CONFIG}"
     raise UserError(f"{folder}: no weights: has none of {wanted}")
 

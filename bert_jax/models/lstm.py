@@ -4,7 +4,7 @@ sections 5.1 and 5.3."""
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.layers import dropout
 from bert_jax.types import DropoutKey
@@ -29,15 +29,12 @@ class BiLstm(nn.Module):
         x: Float[Array, "batch length inputs"],
         mask: Int[Array, "batch length"],
         key: DropoutKey = None,
-        fresh: Bool[Array, "2 batch length"] | None = None,
     ) -> Float[Array, "batch length outputs"]:
         """Returns both directions' outputs, concatenated. They are 0 where `mask` is 0.
 
         Args:
           mask: 1 for a token, 0 for a position that is never read, such as padding.
           key: Dropout key. None means evaluation.
-          fresh: True where a direction restarts: before it reads this position, its
-            state is 0. None means nowhere within a row.
         """
         x = x.astype(jnp.float32)
         for layer in range(self.layers):
@@ -48,7 +45,6 @@ class BiLstm(nn.Module):
             x = _run(
                 x,
                 mask,
-                fresh,
                 self._values(f"kernel{suffix}", inputs, _GATES, size),
                 self._values(f"recurrent_kernel{suffix}", size, _GATES, size),
                 self._values(f"bias{suffix}", _GATES, size),
@@ -69,7 +65,6 @@ class BiLstm(nn.Module):
 def _run(
     x: Float[Array, "batch length inputs"],
     mask: Int[Array, "batch length"],
-    fresh: Bool[Array, "2 batch length"] | None,
     kernel: Float[Array, "2 inputs gates size"],
     recurrent: Float[Array, "2 size gates size"],
     bias: Float[Array, "2 gates size"],
@@ -78,17 +73,9 @@ def _run(
     both = jnp.stack([x, x[:, ::-1]])
     from_inputs = jnp.einsum("dbli,digh->ldbgh", both, kernel) + bias[:, None]
     real = jnp.stack([mask, mask[:, ::-1]]).transpose(2, 0, 1)[..., None] > 0
-    goes_on = None
-    if fresh is not None:
-        ordered = jnp.stack([fresh[0], fresh[1, :, ::-1]])
-        goes_on = ~ordered.transpose(2, 0, 1)[..., None]
 
-    def step(
-        state: tuple[Array, Array], inputs: tuple[Array, Array, Array | None]
-    ) -> tuple:
-        gates, is_token, goes_on = inputs
-        if goes_on is not None:
-            state = (state[0] * goes_on, state[1] * goes_on)
+    def step(state: tuple[Array, Array], inputs: tuple[Array, Array]) -> tuple:
+        gates, is_token = inputs
         hidden, cell = state
         gates = gates + jnp.einsum("dbh,dhgk->dbgk", hidden, recurrent)
         enter, keep, leave = (jax.nn.sigmoid(gates[:, :, gate]) for gate in (0, 1, 3))
@@ -99,6 +86,6 @@ def _run(
 
     zeros = jnp.zeros((2, x.shape[0], bias.shape[-1]), jnp.float32)
     outputs: Array
-    _, outputs = jax.lax.scan(step, (zeros, zeros), (from_inputs, real, goes_on))
+    _, outputs = jax.lax.scan(step, (zeros, zeros), (from_inputs, real))
     joined = jnp.concatenate([outputs[:, 0], outputs[::-1, 1]], axis=-1)
     return joined.swapaxes(0, 1) * mask[..., None]

@@ -7,7 +7,6 @@ from tokenizers import Tokenizer
 
 from bert_jax import family
 from bert_jax.config.task_fields import GLUE
-from bert_jax.errors import UserError
 from bert_jax.registry import Registry
 
 if TYPE_CHECKING:  # data of tasks is read without JAX
@@ -42,12 +41,4 @@ def create_task(
       UserError: no task has that name, or its config is wrong.
     """
     name, chosen = config.task.name, family.family_of(config)
-    if name == chosen.name and chosen.pretraining is not None:
-        return chosen.pretraining(config, tokenizer)
-    if name not in TASKS:
-        others = [each.name for each in family.FAMILIES.values() if each.pretraining]
-        raise UserError(
-            f"config.task.name={name!r}: choose one of {', '.join([*TASKS, *others])}; "
-            "one of your own needs the --config file that adds it"
-        )
-    return chosen.task(name, TASKS[name])(config, tokenizer)
+    return chosen.task(name, TASKS.lookup(name))(config, tokenizer)

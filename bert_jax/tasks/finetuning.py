@@ -527,8 +527,7 @@ class Finetuning(distillation.Taught, Predictor):
         """Raises UserError where a row can have only one text."""
         config = self.config
         can_share = (
-            FAMILIES[config.model.architecture].vocabulary is not None
-            and self.head == "sequence_classification"
+            self.head == "sequence_classification"
             and self.head not in HEADS
             and not config.model.causal
             and not self.options.bilstm

@@ -348,26 +348,13 @@ class Task(abc.ABC):
         """Columns of a table of rows. By number, it has no header."""
         return ANY
 
-    def init_carry(self) -> Arrays | tuple[()]:
-        """Returns the initial carry: arrays [batch, ...], by default nothing.
-
-        A step passes its carry to the next one, in addition to parameters.
-        """
-        return ()
-
-    def carried_loss(
-        self, params: Any, batch: Arrays, key: DropoutKey, carry: Arrays
-    ) -> tuple[Scalars, Arrays]:
-        """Returns `loss`, for a task with a carry, and the next carry."""
-        raise NotImplementedError
-
     def constants(self) -> dict[str, Any]:
         """Returns arrays that the loss reads and nobody trains, by default none.
 
         Their names join those of the parameters: a teacher's arrays, returned as
-        `{"teacher": ...}`, are `params["teacher"]` in `loss`, `carried_loss` and
-        `vectors`. `outputs` and `predictor` get none of them. A run reads them again
-        when it resumes, and checkpoints leave them out.
+        `{"teacher": ...}`, are `params["teacher"]` in `loss` and `vectors`. `outputs`
+        and `predictor` get none of them. A run reads them again when it resumes, and
+        checkpoints leave them out.
 
         Returns:
           Trees of NumPy arrays by name. An array that is boxed with logical axis names

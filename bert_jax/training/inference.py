@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from bert_jax.data.rows import Batch, BatchSize, sorted_groups
 from bert_jax.data.tables import Record, Row
 from bert_jax.errors import UserError
+from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import Dense
 from bert_jax.runtime import signals
 from bert_jax.runtime.storage import Path
@@ -51,18 +52,23 @@ class Answerer:
     """
 
     def __init__(
-        self, predictor: Predictor, params: Any, mesh: Mesh, rows: int, config: Any
+        self,
+        predictor: Predictor,
+        params: Any,
+        mesh: Mesh,
+        rows: int,
+        config: BertConfig,
     ):
         """Compiles nothing yet.
 
         Args:
           rows: About how many rows are computed together.
-          config: The model's, a `BertConfig` or a family's own.
+          config: Config of the model.
         """
         self.predictor, self.params, self.mesh = predictor, params, mesh
         self.size = batch_size(mesh, rows, config.hidden_size)
         # Whether kernels may be of a wider dtype than the model reads them in.
-        self._rounds = getattr(config, "dtype", "float32") != "float32"
+        self._rounds = config.dtype != "float32"
         self._outputs = jit_outputs(predictor.outputs, mesh)
 
     @property

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 from ml_collections import ConfigDict
 
-from bert_jax import family, tokenization
+from bert_jax import tokenization
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, signals, storage, terminal
 from bert_jax.tasks.task import Predictor, Task, write_rows
@@ -142,6 +142,7 @@ class Run:
       folder: The work directory.
       stack: A stack whose end closes the run.
       code: Result of `files.read_code`. None means that the code is not known.
+      step: Class of the training step.
 
     Attributes:
       train_step: The training step.
@@ -166,6 +167,7 @@ class Run:
         folder: storage.Path,
         stack: contextlib.ExitStack,
         code: Mapping[str, bytes] | None = None,
+        step: type[Step] = Step,
     ):
         config = task.config
         self.task, self.folder = task, folder
@@ -175,7 +177,7 @@ class Run:
         reads = is_new or config.model.lora_rank
         base, start = setup.read_start(task, self.mesh) if reads else (None, None)
         self.weights = start if is_new else None
-        self.train_step = Step(task, self.mesh, base)
+        self.train_step = step(task, self.mesh, base)
         self.seeds = self.train_step.seeds
         self._abstract = self.seeds.abstract(self.train_step.abstract)
         self.learning_rates = optimizers.learning_rates(config)
@@ -418,12 +420,9 @@ def _answer_few(
 
 def _tokenizer_line(task: Task, unknown_share: float) -> str:
     """Describes the tokenizer. Warns if much of the text is [UNK]."""
-    its = family.family_of(task.config)
-    if its.vocabulary is None and task.config.task.name not in family.FAMILIES:
-        return f"words: {its.describe_input(task.config)}"
     summary = tokenization.describe_tokenizer(task.tokenizer)
     line = f"tokenizer: {summary}; {unknown_share:.2%} [UNK]"
-    if unknown_share <= _MANY_UNKNOWN or its.vocabulary is None:  # reads rare words too
+    if unknown_share <= _MANY_UNKNOWN:
         return line
     return (
         f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "

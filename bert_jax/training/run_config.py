@@ -178,8 +178,7 @@ def _of_weights_alone(init_from: str) -> ConfigDict:
     config.model.dtype, config.model.epilogue = here.model.dtype, here.model.epilogue
     if config.model.attention == "fused":  # other devices may lack it
         config.model.attention = here.model.attention
-    if source.family.vocabulary is not None:
-        config.tokenizer = here.tokenizer  # the weights have their own
+    config.tokenizer = here.tokenizer  # the weights have their own
     return config
 
 
@@ -304,8 +303,7 @@ def _chosen_vectors(config: ConfigDict, fixed: Mapping[str, Any]) -> list[str]:
 def _check_family(config: ConfigDict, there: family.Family) -> None:
     """Raises UserError if the weights are of another family than the config."""
     ours = family.FAMILIES[config.model.architecture]
-    # A config of a family's pre-training starts from no weights, and reports that.
-    if there is not ours and config.task.name not in family.FAMILIES:
+    if there is not ours:
         raise UserError(
             f"--config.init_from={config.init_from}: these weights are "
             f"{there.title}'s, and the config is for {ours.title}: name weights of "

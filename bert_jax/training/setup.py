@@ -13,7 +13,7 @@ from jax.sharding import Mesh, SingleDeviceSharding
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import family, tasks, tokenization
+from bert_jax import tasks, tokenization
 from bert_jax.config import fields
 from bert_jax.convert import merge, weights
 from bert_jax.errors import UserError
@@ -46,15 +46,10 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     path = folder / "tokenizer.json"
     # Pre-training prepares its data with the vocabulary trained on the text. With
     # `init_from` it is the checkpoint's, which the run has kept.
-    pretrains = config.task.name == "pretraining" or config.task.name in family.FAMILIES
-    trained = pretrains and not config.init_from
+    trained = config.task.name == "pretraining" and not config.init_from
     keeps = not (from_data and trained)
-    words = family.family_of(config).vocabulary is None
-    # The task has a rule, or refuses `init_from`, whose list of words has no tokens.
-    if words and (config.init_from or config.task.name not in family.FAMILIES):
-        tokenizer = None
-    elif keeps and workdir.has_config(folder) and path.exists():
-        tokenizer = tokenization.load(path, whole=not words)
+    if keeps and workdir.has_config(folder) and path.exists():
+        tokenizer = tokenization.load(path)
     else:
         named = config
         if config.init_from:
@@ -231,8 +226,7 @@ def restored_params(
     mesh = sharding.make_mesh(task.config, uses)
     abstract = sharding.abstract_arrays(task.param_shapes, mesh)
     if not has_checkpoint(folder):
-        trunk = family.family_of(task.config).trunk_name
-        abstract = {trunk: abstract[trunk]} if encoder else abstract
+        abstract = {"bert": abstract["bert"]} if encoder else abstract
         loaded = init_weights(task, abstract, checkpoint_name(task.config))
         if loaded is None:
             raise run_config.nothing_to_ask(folder)

@@ -38,7 +38,6 @@ from bert_jax.training.transforms import (
     split_params,
     uneven_weights,
     with_divisors,
-    without_carry,
 )
 from bert_jax.types import Arrays, Params
 
@@ -59,16 +58,14 @@ class TrainState(NamedTuple):
     params: Params
     opt_state: optax.OptState
     running_stats: anomaly.RunningStats = anomaly.RunningStats()
-    carry: Any = ()  # arrays [batch, ...] for the next step, () without any
 
     def items(self) -> dict[str, Any]:
         """Returns the saved parts: all but `step`, which is the checkpoint's name."""
-        items = {
+        return {
             "params": self.params,
             "opt_state": self.opt_state,
             "running_stats": self.running_stats._asdict(),
         }
-        return items | ({"carry": self.carry} if self.carry else {})
 
     def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
         """Returns the state of a checkpoint's items, with this state's shardings."""
@@ -78,25 +75,22 @@ class TrainState(NamedTuple):
             items["params"],
             items["opt_state"],
             anomaly.RunningStats(**items["running_stats"]),
-            items.get("carry", ()),
         )
 
 
 def init_state(
     params: Params,
     optimizer: optax.GradientTransformation,
-    carry: Any = (),
     learns: Callable[[str], bool] | None = None,
 ) -> TrainState:
     """Returns the state before the first step.
 
     Args:
-      carry: Arrays [batch, ...] that the first step finds.
       learns: See `optimizer.trainable_filter`.
     """
     stats, count = jax.tree.map(jnp.asarray, anomaly.RunningStats()), jnp.int32(0)
     opt_state = optimizer.init(split_params(params, learns)[0])
-    return TrainState(count, params, opt_state, stats, carry)
+    return TrainState(count, params, opt_state, stats)
 
 
 def abstract_state(
@@ -107,7 +101,7 @@ def abstract_state(
 ) -> TrainState:
     """Returns shapes, dtypes and shardings of the whole state. Allocates nothing.
 
-    Moments are split as `config.mesh.optimizer` specifies, a carry like a batch.
+    Moments are split as `config.mesh.optimizer` specifies.
 
     Args:
       boxed: Shapes of the run's parameters, boxed. None means the task's.
@@ -116,10 +110,7 @@ def abstract_state(
     learns = optimizers.trainable_filter(task.config.optimizer, params)
     shardings = sharding.shardings_of(params)
     whole = sharding.replicated_sharding(mesh)
-    state = jax.eval_shape(
-        lambda params: init_state(params, optimizer, task.init_carry(), learns),
-        params,
-    )
+    state = jax.eval_shape(lambda params: init_state(params, optimizer, learns), params)
     zero1 = task.config.mesh.optimizer == "zero1"
 
     def place(leaf: Any, leaf_sharding: NamedSharding) -> Any:
@@ -145,7 +136,6 @@ def abstract_state(
             params=shardings,
             opt_state=opt_shardings,
             running_stats=jax.tree.map(lambda _: whole, state.running_stats),
-            carry=jax.tree.map(lambda _: sharding.batch_sharding(mesh), state.carry),
         ),
     )
 
@@ -190,7 +180,7 @@ def train_step(
       clipping), `learning_rate`, those of `anomaly.detect_anomaly` and the gradient's.
     """
     key = jax.random.fold_in(key, state.step)
-    grads, losses, carry, further = gradient(state.params, batch, key, state.carry)
+    grads, losses, further = gradient(state.params, batch, key)
     loss: Any = sum(losses.values())
     grad_norm = optax.tree.norm(grads)
     bad, stats, judged = anomaly.detect_anomaly(state.running_stats, loss, grad_norm)
@@ -199,9 +189,8 @@ def train_step(
     updates, opt_state = optax.with_extra_args_support(optimizer).update(
         grads, state.opt_state, params, learning_rate=learning_rate, unless=unless
     )
-    params, opt_state, carry = unless(
-        (optax.apply_updates(params, updates), opt_state, carry),
-        (params, state.opt_state, state.carry),
+    params, opt_state = unless(
+        (optax.apply_updates(params, updates), opt_state), (params, state.opt_state)
     )
     metrics = {
         "loss": loss,
@@ -212,7 +201,7 @@ def train_step(
         **further,
     }
     params = join(state.params, params)
-    return TrainState(state.step + 1, params, opt_state, stats, carry), metrics
+    return TrainState(state.step + 1, params, opt_state, stats), metrics
 
 
 def _transforms(task: Task) -> list[Transform]:
@@ -308,15 +297,15 @@ class Step:
             same = jnp.broadcast_to(read[path], leaf.shape)  # for each seed
             return jax.device_put(same, leaf.sharding)
 
-        def complete(params: Any) -> TrainState:
-            carry = self.task.init_carry()
-            return init_state(params, self._optimizer, carry, self._learns)
-
         with jax.default_device(sharding.processor()):
             drawn = jax.device_get(self.seeds.each(draw)(self.seeds.array))
         params = jax.tree.map_with_path(place, abstract.params)
-        finish, shardings = self.seeds.each(complete), sharding.shardings_of(abstract)
+        finish, shardings = self.seeds.each(self.begin), sharding.shardings_of(abstract)
         return jax.jit(finish, out_shardings=shardings, donate_argnums=0)(params)
+
+    def begin(self, params: Params) -> TrainState:
+        """Returns one seed's state before the first step."""
+        return init_state(params, self._optimizer, self._learns)
 
     def trace(
         self, state: TrainState, batch: Mapping[str, Any], micro_batches: int
@@ -374,11 +363,9 @@ class Step:
     def _gradient(self, micro_batches: int, constants: Params) -> Gradient:
         """Returns the gradient of the task's losses."""
         task, model = self.task, self.task.config.model
-        function: Callable[..., Any] = without_carry(task.loss)
+        function: Callable[..., Any] = task.loss
         if task.compares_rows:
             function = task.vectors
-        elif self.abstract.carry:
-            function = task.carried_loss
         for transform in self._transforms:
             function = transform.loss(function, task)
         if self._base is not None:

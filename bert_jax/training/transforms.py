@@ -1,8 +1,8 @@
 """Losses, their gradients, and what a run adds to them.
 
-A loss is a function of (parameters, batch, key, carry). It returns named sums over the
-rows of a batch, and the next carry. What a run adds to a loss or to its gradient is a
-transform of it, and so is an experiment's (`train.transforms`, docs/extending.md):
+A loss is a function of (parameters, batch, key). It returns named sums over the rows of
+a batch. What a run adds to a loss or to its gradient is a transform of it, and so is an
+experiment's (`train.transforms`, docs/extending.md):
 
     loss = merged(loss, lambda params: lora.merge(params, model))
     loss = beside(loss, constants)  # arrays that it reads and nobody trains
@@ -23,8 +23,8 @@ from jaxtyping import Array, Bool, Int
 
 from bert_jax.types import Arrays, Params, Scalars
 
-# (parameters, batch, key, carry) -> named sums, the next carry
-Loss = Callable[[Params, Arrays, Any, Any], tuple[Scalars, Any]]
+# (parameters, batch, key) -> named sums
+Loss = Callable[[Params, Arrays, Any], Scalars]
 # (parameters, batch, key) -> arrays [batch, ...], whose rows a loss compares
 Vectors = Callable[[Params, Arrays, Any], Arrays]
 # Returns the divisor of each named sum of a batch.
@@ -37,18 +37,16 @@ class Gradients(NamedTuple):
     Attributes:
       params: Gradients of the parameters that learn.
       losses: The losses, by name. Their sum has these gradients.
-      carry: The carry for the next step.
       metrics: Further numbers for the log, by name.
     """
 
     params: Params
     losses: Scalars
-    carry: Any
     metrics: Mapping[str, Array] = MappingProxyType({})
 
 
-# (parameters, batch, key, carry) -> gradients
-Gradient = Callable[[Params, Arrays, Any, Any], Gradients]
+# (parameters, batch, key) -> gradients
+Gradient = Callable[[Params, Arrays, Any], Gradients]
 
 
 def _unchanged(function: Any, _: Any) -> Any:
@@ -68,11 +66,6 @@ class Transform(NamedTuple):
     loss: Callable[[Loss, Any], Loss] = _unchanged
     divisors: Mapping[str, str] = MappingProxyType({})
     gradient: Callable[[Gradient, Any], Gradient] = _unchanged
-
-
-def without_carry(loss: Callable[[Params, Arrays, Any], Scalars]) -> Loss:
-    """Returns a loss that passes the carry on."""
-    return lambda params, batch, key, carry: (loss(params, batch, key), carry)
 
 
 def with_divisors(weights: Weights, names: Mapping[str, str]) -> Weights:
@@ -129,24 +122,24 @@ def accumulate(loss: Loss, weights: Weights, parts: int) -> Gradient:
     Args:
       loss: A loss.
       weights: Function that returns the divisor of each sum of a batch.
-      parts: Number of micro-batches, 1 where the loss has a carry.
+      parts: Number of micro-batches.
     """
 
-    def gradient(params: Params, batch: Arrays, key: Any, carry: Any) -> Gradients:
+    def gradient(params: Params, batch: Arrays, key: Any) -> Gradients:
         divisors = _at_least_some(weights(batch))
 
         def of_part(params: Params, index: Any, rows: Arrays) -> tuple:
-            sums, after = loss(params, rows, jax.random.fold_in(key, index), carry)
+            sums = loss(params, rows, jax.random.fold_in(key, index))
             losses = {name: total / divisors[name] for name, total in sums.items()}
-            return sum(losses.values()), (losses, after)
+            return sum(losses.values()), losses
 
         part = jax.grad(of_part, has_aux=True)
         if parts == 1:
-            grads, (losses, after) = part(params, 0, batch)
+            grads, losses = part(params, 0, batch)
         else:
             rows = split_rows(batch, parts)
-            grads, (losses, after) = _summed(lambda *x: part(params, *x), rows)
-        return Gradients(grads, losses, after)
+            grads, losses = _summed(lambda *x: part(params, *x), rows)
+        return Gradients(grads, losses)
 
     return gradient
 
@@ -169,7 +162,7 @@ def cached(
       parts: Number of micro-batches.
     """
 
-    def gradient(params: Params, batch: Arrays, key: Any, carry: Any) -> Gradients:
+    def gradient(params: Params, batch: Arrays, key: Any) -> Gradients:
         divisors = _at_least_some(weights(batch))
 
         def of_part(params: Params, index: Any, rows: Arrays) -> Arrays:
@@ -187,7 +180,7 @@ def cached(
         if parts == 1:
             whole = jax.grad(lambda p: total(of_part(p, 0, batch)), has_aux=True)
             grads, losses = whole(params)
-            return Gradients(grads, losses, carry)
+            return Gradients(grads, losses)
         rows = split_rows(batch, parts)
         found = jax.lax.map(lambda x: of_part(params, *x), (jnp.arange(parts), rows))
         joined = jax.tree.map(
@@ -195,7 +188,7 @@ def cached(
         )
         cotangents, losses = jax.grad(total, has_aux=True)(joined)
         grads = _summed(back, (rows, split_rows(cotangents, parts)))
-        return Gradients(grads, losses, carry)
+        return Gradients(grads, losses)
 
     return gradient
 

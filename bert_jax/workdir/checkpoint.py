@@ -122,7 +122,6 @@ class Checkpoints:
         with _quietly(), self._one_line_errors("read"):  # Orbax warns about read_only
             self._manager = ocp.CheckpointManager(
                 self._folder,
-                item_names=("params", "opt_state", "running_stats", "carry"),
                 options=ocp.CheckpointManagerOptions(
                     preservation_policy=policies.AnyPreservationPolicy(kept),
                     read_only=self._read_only,

@@ -24,8 +24,7 @@ epoch, minutes on a CPU. The majority class reaches 50.9:
     python -m bert_jax.main --config=configs/finetune/glue.py:recipe=tiny,task=sst2 \
         --config.task.data_dir=glue_data/SST-2 --config.tokenizer.vocab_file=VOCAB
 
-With model=gpt the weights are a GPT's, fine-tuned as its paper does. With
-model=elmo they are an ELMo's, below the BiLSTMs of GLUE's baseline (docs/elmo.md).
+With model=gpt the weights are a GPT's, fine-tuned as its paper does.
 """
 
 from ml_collections import ConfigDict

@@ -15,7 +15,6 @@ no rate, batch or epochs. These are from appendix A.3.
 
 recipe=tiny learns from random values in a few minutes on a CPU. It needs
 --config.tokenizer.vocab_file. With model=gpt the weights are a GPT's.
-With model=elmo they are an ELMo's, below a BiLSTM and a CRF (docs/elmo.md).
 """
 
 from ml_collections import ConfigDict

@@ -22,8 +22,7 @@ then this task from that run's weights:
         --config.task.dev_file=dev-v1.1.json \
         --config.init_from=runs/triviaqa --workdir=runs/squad1
 
-With model=gpt the weights are a GPT's. With model=elmo they are an ELMo's, below
-BiLSTMs and attention (docs/elmo.md).
+With model=gpt the weights are a GPT's.
 """
 
 from ml_collections import ConfigDict

@@ -9,8 +9,7 @@ hf:allenai/swag:regular:SPLIT, or JSON lines or tfds:NAME:SPLIT with `context`,
 `tfds:hellaswag:validation`. Dev accuracy in the paper: Base 81.6, Large 86.6 (3 epochs,
 2e-5, batch 16).
 
-With model=gpt the weights are a GPT's. With model=elmo they are an ELMo's, below
-ESIM (docs/elmo.md).
+With model=gpt the weights are a GPT's.
 """
 
 from ml_collections import ConfigDict

@@ -15,6 +15,7 @@ from bert_jax.config.field import Field, interval_words
 from bert_jax.config.files import CONFIGS
 from bert_jax.config.task_fields import GLUE
 from bert_jax.errors import UserError
+from bert_jax.families.elmo import fields as elmo
 from bert_jax.registry import FAMILIES
 from bert_jax.runtime.storage import write_atomically
 from experiments.lib import command_line
@@ -98,8 +99,10 @@ def _families() -> Iterator[str]:
         if own:
             yield f"\n## Fields of {family.title} alone\n\n"
             anchor = name.replace("_", "-")
-            page = f"{name}.md" if name in ("gpt", "elmo") else f"encoders.md#{anchor}"
+            page = f"{name}.md" if name == "gpt" else f"encoders.md#{anchor}"
             yield f"[{page.partition('#')[0]}]({page}).\n\n{_table(own)}"
+    yield "\n## Fields of an ELMo alone\n\n[elmo.md](elmo.md).\n\n"
+    yield _table(elmo.FIELDS)
 
 
 def _configs() -> Iterator[str]:

@@ -89,7 +89,7 @@ COSTS = (
 PERPLEXITIES = (
     "Perplexities of different kinds of model cannot be compared. A masked LM's is of "
     "masked tokens, given both sides; a left-to-right model's of every token, given "
-    "those before it; ELMo's of every word, the mean of both directions."
+    "those before it."
 )
 
 

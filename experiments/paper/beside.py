@@ -1,7 +1,7 @@
 """Tables with the systems that BERT is compared with trained here too.
 
-Figure 3 and table 1 compare BERT with OpenAI's GPT and ELMo, and so does table 4. The
-figures of these systems on SQuAD and NER are those of tables 2 and 7.
+Figure 3 and table 1 compare BERT with OpenAI's GPT, and so does table 4. BERT's figures
+on SQuAD and NER are those of tables 2 and 7.
 """
 
 import itertools
@@ -20,29 +20,19 @@ from experiments.paper.tables import against
 SYSTEMS = {
     "bert": ("BERT", "BERT-Base", "BERT-Base"),
     "gpt": ("GPT", "OpenAI GPT", "OpenAI GPT"),
-    "elmo": ("ELMo", "BiLSTM+ELMo+Attn", "ESIM+ELMo"),
 }
 ALONE = ("bert",)
-# ELMo and GPT were released in one size each, the same next to Large and Base.
-_ELMO_SIZES = ("tiny", "base", "large")
-# What the paper reports of these systems elsewhere, F1 on dev.
+# What the paper reports of BERT elsewhere, F1 on dev.
 _ELSEWHERE = {
     "BERT-Base": (("squad", "BERT-Base (single)"), ("ner", "BERT-Base, fine-tuned")),
     "BERT-Large": (("squad", "BERT-Large (single)"), ("ner", "BERT-Large, fine-tuned")),
-    "BiLSTM+ELMo+Attn": (("squad", "BiDAF+ELMo (Single)"), ("ner", "ELMo")),
 }
 _TOKENS = (Column("squad", "squad", "f1"), Column("ner", "ner", "f1"))
-_CASE = (
-    "ELMo reads upper and lower case; BERT and GPT read lower case only, unless "
-    "--config.tokenizer.lowercase says otherwise."
-)
 _NOTE = (
     "The paper's figures are on test, ours on dev, except SQuAD and NER, where both "
-    "are on dev. The paper's systems for ELMo are four: BiLSTM+ELMo+Attn on GLUE, "
-    "BiDAF+ELMo on SQuAD (table 2), ESIM+ELMo on SWAG (table 4), and Peters et al.'s "
-    "BiLSTM-CRF on NER (table 7). It has no GPT there. The average is over this "
-    f"report's columns of table 1, in brackets too. {_CASE} Rows of SQuAD are windows, "
-    "which each system cuts by its own tokens."
+    "are on dev. It has no GPT there. The average is over this report's columns of "
+    "table 1, in brackets too. Rows of SQuAD are windows, which each system cuts by "
+    "its own tokens."
 )
 
 
@@ -50,7 +40,7 @@ def build(table: str, size: str, systems: Sequence[str]) -> Table:
     """Returns the table of these systems.
 
     Raises:
-      UserError: There is no such table, or it has BERT only, or ELMo has no such size.
+      UserError: There is no such table, or it has BERT only.
     """
     if tuple(systems) == ALONE:
         return tables.build(table, size)
@@ -60,11 +50,6 @@ def build(table: str, size: str, systems: Sequence[str]) -> Table:
             f"--systems: {table} is of BERT alone; {', '.join(_BUILDERS)} compare "
             "systems"
         )
-    if "elmo" in systems and size not in _ELMO_SIZES:
-        raise UserError(
-            f"--systems: elmo has no size {size}; choose --size=tiny, base or large, "
-            "or leave elmo out"
-        )
     rows = [row for name in systems for row in _rows_of(name, size, table)]
     return _BUILDERS[table](rows)._replace(name="-".join((table, *systems)))
 
@@ -73,10 +58,8 @@ def _rows_of(name: str, size: str, table: str) -> list[System]:
     """Returns a system's row, or at Large two of BERT's."""
     title, glue, swag = SYSTEMS[name]
     row = {"table1": glue, "table4": swag}.get(table, "")
-    # The released ELMo reads text that is cut at spaces. The others cut at punctuation.
-    words = ("task.words=punctuation",) if name == "elmo" and size != "tiny" else ()
     own = "base" if size == "large" else ""
-    first = Pretraining("mlm" if name == "bert" else name, words, size=own, model=name)
+    first = Pretraining("mlm" if name == "bert" else name, size=own, model=name)
     if table == "imdb" and name == "bert" and size in ("base", "large"):
         row = "BERT-Base"
     if name != "bert" or size != "large":
@@ -103,9 +86,9 @@ def _table1(rows: Sequence[System]) -> Table:
 
 def _table4(rows: Sequence[System]) -> Table:
     columns = (tables.column("swag"),)
-    source = "section 4.4: Large is above ESIM+ELMo by 27.1 and above GPT by 8.3"
+    source = "section 4.4: Large is above GPT by 8.3"
     claims = _all_better(rows, "on SWAG", source, columns)
-    note = f"The paper's figures are on dev; of GPT it has test only (78.0). {_CASE}"
+    note = "The paper's figures are on dev; of GPT it has test only (78.0)."
     return Table("table4", published.TABLE_4, tuple(rows), columns, claims, note=note)
 
 
@@ -114,7 +97,7 @@ def imdb(rows: Sequence[System]) -> Table:
     claims = _all_better(rows, "on IMDb", "not of the paper", columns)
     note = (
         "Scores are on IMDb's test set. The figure in brackets is of Sun et al. 2019, "
-        f"after four epochs. {_CASE}"
+        "after four epochs."
     )
     return Table("imdb", published.IMDB, tuple(rows), columns, claims, note=note)
 
@@ -137,12 +120,9 @@ def _published() -> dict[str, published.Row]:
 def _all_better(
     rows: Sequence[System], where: str, source: str, columns: Sequence[Column]
 ) -> tuple[Claim, ...]:
-    """Claims that each BERT is better than GPT and than ELMo, and Large than Base."""
-    claims = [
-        Claim(f"BERT is better than {SYSTEMS[other][0]} {where}", source, pairs)
-        for other in ("gpt", "elmo")
-        if (pairs := _each(rows, other, columns))
-    ]
+    """Claims that each BERT is better than GPT, and Large than Base."""
+    pairs = _each(rows, "gpt", columns)
+    claims = [Claim(f"BERT is better than GPT {where}", source, pairs)] if pairs else []
     large, base = "BERT, large", "BERT, base"
     if {large, base} <= {row.name for row in rows}:
         pairs = against(large, base, columns)
@@ -160,15 +140,11 @@ def _claims(rows: Sequence[System]) -> tuple[Claim, ...]:
     claims = (
         Claim("BERT is better than GPT on all tasks of GLUE", everywhere,
               _each(rows, "gpt", glue)),
-        Claim("BERT is better than ELMo on all tasks of GLUE", everywhere,
-              _each(rows, "elmo", glue)),
         Claim(f"On average over GLUE {' and '.join(said)}", "table 1, by its figures",
               ranks),
         Claim("Left to right is worse where a token needs both sides: BERT is better "
               "than GPT on SQuAD and NER", "section 1, which has no figures",
               _each(rows, "gpt", _TOKENS)),
-        Claim("BERT is better than ELMo on SQuAD and NER", "tables 2 and 7, by their "
-              "figures", _each(rows, "elmo", _TOKENS)),
     )  # fmt: skip
     return tuple(claim for claim in claims if claim.pairs)
 

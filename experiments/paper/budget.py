@@ -8,8 +8,8 @@ becomes bert_jax.main with these steps. experiments.paper starts it where system
 compared.
 
 The systems cut text into the same words and punctuation marks before they look into
-them: BERT and GPT into tokens, ELMo into characters. So a word is the same for all
-three. Padding, special tokens and ELMo's marks of sentences are not words. The words of
+them into their tokens. So a word is the same for both. Padding and special tokens are
+not words. The words of
 a step are a mean over an epoch, in which each row of the data comes once.
 """
 
@@ -91,13 +91,12 @@ def of(spec: str, fields: Sequence[str], words: int) -> Budget:
             f"{config.optimizer.warmup_steps:,}, or give more words"
         )
     task = setup.build_task(config, Path(), from_data=True)
-    trunk = task.param_shapes.get("bert") or task.param_shapes["elmo"]
     phases = [(phase.steps, phase.shapes) for phase in task.phases()]
     return Budget(
         steps,
         steps * a_step,
         sum(count * math.prod(shapes["input_ids"]) for count, shapes in phases),
-        count_parameters(trunk),
+        count_parameters(task.param_shapes["bert"]),
         float(sum(count * task.flops(shapes) for count, shapes in phases)),
     )
 
@@ -109,21 +108,12 @@ def _words_a_step(task: Any) -> float:
     total = 0.0
     for phase in task.phases():
         rows, length = phase.shapes["input_ids"]
-        if config.task.name == "elmo":
-            # A row's positions are words, and one mark for each sentence.
-            its = _totals(place / data.record["folder"])
-            share = its["words"] / (its["words"] + its["sentences"])
-            words = rows * length * share
-        else:
-            folder = place / data.record["folders"][str(length)]
-            its = _totals(folder)
-            words = rows * _words_of(folder) / its["pairs"]
-        total += words * phase.steps
+        folder = place / data.record["folders"][str(length)]
+        pairs = runner.read_json(folder / "preparation.json")["totals"]["train"][
+            "pairs"
+        ]
+        total += rows * _words_of(folder) / pairs * phase.steps
     return total / config.train.num_steps
-
-
-def _totals(folder: Path) -> dict[str, int]:
-    return runner.read_json(folder / "preparation.json")["totals"]["train"]
 
 
 def _words_of(folder: Path) -> int:

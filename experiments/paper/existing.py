@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from bert_jax.families.elmo import sources
 from experiments.paper import beside, tables
 from experiments.paper.systems import Pretraining, System, Table
 
@@ -66,15 +65,12 @@ def _pretraining(source: str, size: str) -> tuple[Pretraining, str]:
     The recipe is that of its size, or `size`. Another shape or model has no name.
 
     Raises:
-      UserError: There are no such weights, or it is an ELMo that cannot be read, also
-        for want of h5py.
+      UserError: There are no such weights.
     """
     if "://" in source:
         raise UserError(f"--weights={source}: copy it to this machine first")
     found = weights.find_source(source)
     shape, model = found.shape(), found.family.name
-    if isinstance(found, sources.ElmoSource):
-        found.load()  # whole: its turn comes last, after hours
     given = shape["model.num_hidden_layers"], shape["model.hidden_size"]
     known = [name for name, own in tables.SIZES.items() if own[:2] == given]
     named = known[0] if known and model == "bert" else ""

@@ -26,7 +26,6 @@ from tokenizers import Tokenizer
 from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
-from bert_jax.families.elmo.systems import Mix
 from bert_jax.models.heads import count_parameters
 from bert_jax.models.layers import dropout
 from bert_jax.models.lstm import BiLstm
@@ -39,6 +38,22 @@ from experiments.lib import programs
 from experiments.paper.feature_choices import CHOICES, chosen
 
 NAME = "vectors_ner"
+
+
+class Mix(nn.Module):
+    """ELMo's weighted sum of layers, which begins as their mean."""
+
+    @nn.compact
+    def __call__(
+        self, layers: Float[Array, "batch layers words size"]
+    ) -> Float[Array, "batch words size"]:
+        def value(name: str, init: initializers.Initializer, *shape: int) -> Array:
+            boxed = nn.with_logical_partitioning(init, (None,) * len(shape))
+            return jnp.asarray(self.param(name, boxed, shape))
+
+        weights = value("weights", initializers.zeros, layers.shape[1])
+        mixed = jnp.einsum("l,blwd->bwd", jax.nn.softmax(weights), layers)
+        return value("gamma", initializers.ones) * mixed
 
 
 class FeatureTagger(nn.Module):
@@ -69,7 +84,7 @@ class FeatureTagger(nn.Module):
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         if self.mixes:
-            inputs = Mix(name="mix")(vectors.swapaxes(1, 2), mask > 0)
+            inputs = Mix(name="mix")(vectors.swapaxes(1, 2))
         else:
             inputs = vectors.reshape(*vectors.shape[:2], -1)
         lstm = BiLstm(self.size, self.layers, self.dropout, name="bilstm")

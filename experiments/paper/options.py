@@ -187,8 +187,6 @@ def _parser(description: str) -> command_line.Parser:
 def pretraining_config(system: str, size: str) -> str:
     """Returns the spec of a system's config."""
     folder = ROOT / "configs"
-    if system == "elmo":
-        return f"{folder}/elmo.py:size={'tiny' if size == 'tiny' else 'released'}"
     if system == "gpt":
         return f"{folder}/gpt.py:size={size}"
     if size == "tiny":

@@ -11,7 +11,7 @@ from scipy import special
 
 from bert_jax.convert.weights import read_weights
 from bert_jax.models.heads import BertForPreTraining
-from bert_jax.training.transforms import accumulate, with_divisors, without_carry
+from bert_jax.training.transforms import accumulate, with_divisors
 from bert_jax.workdir import metrics
 from examples import gradient_norms, teacher, z_loss
 from tests.examples.examples_run_test import flags, path
@@ -27,8 +27,8 @@ BATCH = {
 }
 
 
-def plain(params, batch, key, carry):
-    return {"masked_lm_loss": jnp.float32(2.0)}, carry
+def plain(params, batch, key):
+    return {"masked_lm_loss": jnp.float32(2.0)}
 
 
 def returns(logits):
@@ -41,10 +41,10 @@ def returns(logits):
 def test_z_loss_by_hand():
     logits = np.random.default_rng(0).normal(size=(1, 3, 7)).astype(np.float32)
     changed = z_loss.with_z_loss(plain, returns(logits))
-    sums, carry = changed({}, BATCH, None, "carry")
+    sums = changed({}, BATCH, None)
     expected = 1e-4 * (WEIGHTS * special.logsumexp(logits, axis=-1) ** 2).sum()
     assert float(sums["z_loss"]) == pytest.approx(expected, rel=1e-5)
-    assert float(sums["masked_lm_loss"]) == 2.0 and carry == "carry"
+    assert float(sums["masked_lm_loss"]) == 2.0
 
 
 def test_teacher_by_hand():
@@ -56,7 +56,7 @@ def test_teacher_by_hand():
     theirs = np.asarray(found["masked_lm_logits"], np.float64)
     ours = np.random.default_rng(0).normal(size=theirs.shape)
     changed = teacher.with_teacher(plain, returns(jnp.asarray(ours)))
-    sums, _ = jax.jit(lambda batch: changed({}, batch, None, ()))(BATCH)
+    sums = jax.jit(lambda batch: changed({}, batch, None))(BATCH)
     gap = special.log_softmax(theirs, -1) - special.log_softmax(ours, -1)
     each = (special.softmax(theirs, -1) * gap).sum(axis=-1)
     expected = (WEIGHTS * each).sum()
@@ -76,9 +76,9 @@ def test_a_layer_s_norm_is_its_gradient_s(parts):
             "encoder": {"layer_0": {"w": jnp.ones(2)}, "layer_1": {"w": jnp.ones(2)}},
         }
     }
-    made = accumulate(without_carry(loss), lambda x: {"loss": jnp.float32(1)}, parts)
+    made = accumulate(loss, lambda x: {"loss": jnp.float32(1)}, parts)
     batch = {"x": jnp.array([[3.0, 0.0], [0.0, 4.0]])}
-    found = gradient_norms.with_norms(made, None)(params, batch, jax.random.key(0), ())
+    found = gradient_norms.with_norms(made, None)(params, batch, jax.random.key(0))
     assert {name: float(x) for name, x in found.metrics.items()} == {
         "grad_norm_embeddings": 2.0,
         "grad_norm_layer_0": 5.0,

@@ -136,30 +136,6 @@ def test_dropout_is_where_bilm_has_it(monkeypatch):
     assert_close(found[2][0, 0], 0.5 * two)
 
 
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_mix_is_that_of_bilm(layer_norm):
-    rng = np.random.default_rng(3)
-    x = rng.normal(2.0, 3.0, size=(2, 3, 4, 5)).astype(np.float32)
-    mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)
-    weights, gamma = np.array([0.3, -1.0, 2.0]), 1.7
-    share = np.exp(weights) / np.exp(weights).sum()
-    expected = np.zeros((2, 4, 5))
-    for i in range(3):
-        layer = x[:, i].astype(np.float64)
-        if layer_norm:
-            real = layer[mask]
-            layer = (layer - real.mean()) / real.std()
-        expected += gamma * share[i] * layer
-    found = elmo.scalar_mix(
-        *(jnp.asarray(a, jnp.float32) for a in (x,)),
-        jnp.asarray(mask),
-        jnp.asarray(weights, jnp.float32),
-        jnp.float32(gamma),
-        layer_norm=layer_norm,
-    )
-    assert_close(found[mask], expected[mask])
-
-
 def test_published_size():
     """The released model has 93.6 million parameters (allenai/bilm-tf's page)."""
     module = elmo.Elmo(ElmoConfig(vocab_size=1))

@@ -1,4 +1,4 @@
-"""ELMo through main: trained, queried, exported. Stops, devices: contract_test.py."""
+"""ELMo's own program: trained, queried, exported. Stops, devices: contract_test.py."""
 
 import json
 
@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from runs import here, losses
+from safetensors.numpy import load_file
 
+from bert_jax.families.elmo import __main__ as program
 from bert_jax.families.elmo import loading as elmo
 from bert_jax.families.elmo import model as models
 from bert_jax.workdir import metrics
@@ -16,6 +18,10 @@ from bert_jax.workdir.checkpoint import Checkpoints
 from tests.close import assert_close
 
 ONE = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+
+
+def ask(*arguments, status=0):
+    return here(*arguments, status=status, program=program.run)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +47,7 @@ def test_elmo_export_has_the_models_vectors(trained, tmp_path):
     pytest.importorskip("h5py", reason="needs the elmo extra")
     _, workdir = trained
     command = (f"--workdir={workdir}", "--mode=export", f"--output={tmp_path / 'out'}")
-    here(*command)
+    ask(*command)
     model = elmo.load(tmp_path / "out")
     assert (tmp_path / "out" / "vocab.txt").read_text().startswith("<S>\n</S>\n<UNK>\n")
     (found,) = model.encode([["the", "quick", "cats"]])
@@ -52,7 +58,7 @@ def test_elmo_export_has_the_models_vectors(trained, tmp_path):
     module = models.Elmo(model.config)
     layers, _ = module.apply({"params": params["elmo"]}, ids, method="layers")
     assert_close(found, layers[0, :, 1:4])
-    _, error = here(*command, status=2)
+    _, error = ask(*command, status=2)
     assert "is not empty" in error and error.count("\n") == 1
 
 
@@ -68,7 +74,7 @@ def test_run_s_vectors_are_those_of_python(trained, tmp_path):
     found = {}
     for vectors in ("words", "mean"):
         path = tmp_path / f"{vectors}.jsonl"
-        here(*given, f"--config.predict.vectors={vectors}", f"--output={path}")
+        ask(*given, f"--config.predict.vectors={vectors}", f"--output={path}")
         found[vectors] = path.read_text()
     model = elmo.load(workdir)
     expected = model.encode([*map(str.split, texts), ["quick", "dog"]])
@@ -85,7 +91,42 @@ def test_run_s_vectors_are_those_of_python(trained, tmp_path):
     assert json.loads(found["words"].splitlines()[1])["features"][0]["token"] == "a"
 
 
-def test_elmo_has_nothing_to_predict(trained):
+def test_a_run_is_evaluated_as_at_its_end(trained):
     _, workdir = trained
-    _, error = here(f"--workdir={workdir}", "--mode=predict", status=2)
-    assert "bert_jax.families.elmo.load" in error and error.count("\n") == 1
+    out, _ = ask(f"--workdir={workdir}", "--mode=evaluate")
+    (dev,) = metrics.read_metrics(workdir, "dev")
+    assert json.loads(out)["perplexity"] == dev["perplexity"]
+
+
+def test_released_files_have_the_vectors_of_python(trained, tmp_path):
+    pytest.importorskip("h5py", reason="needs the elmo extra")
+    _, workdir = trained
+    ask(f"--workdir={workdir}", "--mode=export", f"--output={tmp_path / 'out'}")
+    (tmp_path / "rows.jsonl").write_text('{"text": "Quick, dog"}')
+    vectors = tmp_path / "vectors.safetensors"
+    given = [f"--workdir={tmp_path / 'out'}", "--mode=extract", f"--output={vectors}"]
+    ask(*given, f"--input={tmp_path / 'rows.jsonl'}", "--config.predict.layers=(-1,)")
+    (expected,) = elmo.load(workdir).encode([["Quick", ",", "dog"]])
+    np.testing.assert_array_equal(load_file(vectors)["vectors"][:, 0], expected[-1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mode=predict"], "an ELMo has train, prepare, evaluate, extract, export"),
+        (["--mode=extract", "--config.predict.vectors=cls"], "reads whole words"),
+        (["--config.train.micro_batches=2"], "takes its state from step to step"),
+    ],
+)
+def test_what_an_elmo_refuses(trained, arguments, message):
+    config, workdir = trained
+    given = [f"--workdir={workdir}", *arguments]
+    given += [f"--config={config}"] if len(arguments) == 1 else ["--input=/dev/null"]
+    _, error = ask(*given, status=2)
+    assert message in error and error.count("\n") == 1
+
+
+def test_main_names_the_other_program(trained, tmp_path):
+    config, _ = trained
+    _, error = here(f"--config={config}", f"--workdir={tmp_path / 'run'}", status=2)
+    assert "python -m bert_jax.families.elmo" in error and error.count("\n") == 1

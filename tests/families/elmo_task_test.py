@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from micro import initial_params
 
-from bert_jax import tasks
 from bert_jax.families.elmo import sampled_softmax
+from bert_jax.families.elmo.pretraining import Elmo
 from configs import elmo as elmo_config
 from tests.close import GRADIENT_TERMS, assert_close
 
@@ -24,7 +24,7 @@ def make_task(**fields):
     config.train.batch_size = 2
     for name, value in fields.items():
         config.update_from_flattened_dict({name: value})
-    return tasks.create_task(config)
+    return Elmo(config)
 
 
 def batch_of(rows=2, length=5):
@@ -63,7 +63,7 @@ def full(params, hidden, batch):
 @pytest.mark.slow
 def test_loss_is_half_of_both_directions_and_the_state_goes_on():
     task, batch = make_task(), batch_of()
-    params, carry = params_of(task), task.init_carry()
+    params, carry = params_of(task), task.first_carry()
     assert {k: v.shape for k, v in carry.items()} == {
         **{"cell_0": (2, 2, 6), "hidden_0": (2, 2, 4)},
         **{"cell_1": (2, 2, 6), "hidden_1": (2, 2, 4)},
@@ -87,7 +87,7 @@ def test_rows_begin_afresh_as_often_as_asked_for():
     batch, key = batch_of(), jax.random.key(0)
     task, always = make_task(), make_task(**{"task.fresh": 1.0})
     params = params_of(task)
-    carry = jax.tree.map(lambda x: x + 0.5, dict(task.init_carry()))
+    carry = jax.tree.map(lambda x: x + 0.5, dict(task.first_carry()))
     fresh, _ = jax.jit(always.carried_loss)(params, batch, key, carry)
     first = jax.jit(task.loss)(params, batch, key)["lm_loss"]
     assert float(fresh["lm_loss"]) == pytest.approx(float(first), rel=1e-6)

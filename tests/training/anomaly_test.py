@@ -12,7 +12,7 @@ from runs import run
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import anomaly, optimizer, step
 from bert_jax.training.step import init_state
-from bert_jax.training.transforms import accumulate, without_carry
+from bert_jax.training.transforms import accumulate
 from bert_jax.workdir import metrics
 
 
@@ -60,7 +60,7 @@ def test_anomaly_changes_nothing_but_the_counters(seeds):
 
     def one(state, batch):
         weights = {"squares": jnp.asarray(1.0)}
-        gradient = accumulate(without_carry(loss), lambda batch: weights, 1)
+        gradient = accumulate(loss, lambda batch: weights, 1)
         return step.train_step(
             *(state, batch, jax.random.key(0), 0.1), gradient, optimizer
         )

@@ -7,10 +7,6 @@ import pytest
 from asking import FINETUNE, contents, make_model
 from runs import here as bert
 
-from bert_jax.config import configuration
-from bert_jax.errors import UserError
-from bert_jax.training import run_config
-
 TEXTS = ["He went to the [MASK] .", "the [MASK] of the city was [MASK] in 1066"]
 
 
@@ -119,15 +115,3 @@ def test_folder_without_weights(tmp_path):
         assert "--config=FILE is required once" in err and err.count("\n") == 1
         assert f"({tmp_path / 'none'} has none)" in err
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("model", "ours"), [("bert", "a BERT"), ("gpt", "a GPT")])
-def test_run_of_an_elmo_is_named_as_one(tmp_path, model, ours):
-    own = configuration.load_config("configs/elmo.py:size=tiny", [])
-    (tmp_path / "config.json").write_text(own.to_json())
-    given = configuration.load_config(
-        f"configs/finetune/text.py:recipe=tiny,model={model}", []
-    )
-    given.init_from = str(tmp_path)
-    with pytest.raises(UserError, match=f"are an ELMo's, and the config is for {ours}"):
-        run_config.config_of(tmp_path, given, {}, is_inference=False)

@@ -12,7 +12,7 @@ from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.training import optimizer
 from bert_jax.training.step import init_state, train_step
-from bert_jax.training.transforms import accumulate, beside, only, without_carry
+from bert_jax.training.transforms import accumulate, beside, only
 from configs import tiny
 
 CHOICES = {
@@ -58,7 +58,7 @@ def three_steps(config, start, held=None):
     """The state before and after three steps, and their gradients' norms."""
     make = optimizer.make_optimizer(config)
     learns = optimizer.trainable_filter(config.optimizer, start)
-    gradient = gradient_of(beside(without_carry(loss), held or {}), learns, 2)
+    gradient = gradient_of(beside(loss, held or {}), learns, 2)
     step = jax.jit(functools.partial(train_step, gradient=gradient, optimizer=make))
     first = state = init_state(start, make, learns=learns)
     norms = []
@@ -109,7 +109,7 @@ def test_gradients_of_frozen_parameters_are_not_computed():
         own = config(**fields)
         make = optimizer.make_optimizer(own)
         learns = optimizer.trainable_filter(own.optimizer, start)
-        gradient = gradient_of(without_carry(apply), learns, 1)
+        gradient = gradient_of(apply, learns, 1)
         step = functools.partial(train_step, gradient=gradient, optimizer=make)
         state = init_state(start, make, learns=learns)
         given = (state, {"x": jnp.ones((2, 3))}, jax.random.key(0), 0.1)

@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.training import step
 from bert_jax.training.step import init_state
-from bert_jax.training.transforms import accumulate, uneven_weights, without_carry
+from bert_jax.training.transforms import accumulate, uneven_weights
 
 
 def loss(params, batch, key):
@@ -43,7 +43,7 @@ def take(batch, micro_batches=1, seed=0, at=0):
     optimizer = optax.sgd(0.1)
     params = {"w": jnp.array([0.5, -1.0, 2.0]), "b": jnp.array(0.3)}
     state = init_state(params, optimizer)._replace(step=jnp.int32(at))
-    gradient = accumulate(without_carry(loss), loss_weights, micro_batches)
+    gradient = accumulate(loss, loss_weights, micro_batches)
     function = functools.partial(
         step.train_step, gradient=gradient, optimizer=optimizer
     )
@@ -53,7 +53,7 @@ def take(batch, micro_batches=1, seed=0, at=0):
 def test_everything_that_a_run_carries_is_saved():
     """By arrays with a number of their own each."""
     params, optimizer = {"w": jnp.zeros(3)}, optax.adam(0.1)
-    empty = init_state(params, optimizer, {"memory": jnp.zeros(2)})
+    empty = init_state(params, optimizer)
     assert all(map(jax.tree.leaves, empty))
     leaves, tree = jax.tree.flatten(empty)
     numbered = [jnp.full(x.shape, n, x.dtype) for n, x in enumerate(leaves, 1)]
@@ -127,39 +127,3 @@ def test_batch_without_weight_gives_zero_and_no_nan(batch):
     state, metrics = take(batch)
     assert float(metrics["squares"]) == 0.0
     assert np.isfinite(jax.flatten_util.ravel_pytree(state.params)[0]).all()
-
-
-@pytest.mark.slow
-def test_carry_goes_to_the_next_step(batch):
-    """It reaches the loss, has no gradient, is saved, and stays after an anomaly."""
-
-    def carried(params, batch, key, carry):
-        sums = loss(params, batch, None)
-        sums["slopes"] += jnp.sum(carry["sum"])
-        return sums, {"sum": carry["sum"] + batch["y"]}
-
-    optimizer, params = optax.sgd(0.1), {"w": jnp.ones(3), "b": jnp.array(0.3)}
-    first = init_state(params, optimizer, {"sum": jnp.ones(8)})
-    take = jax.jit(
-        functools.partial(
-            step.train_step,
-            key=jax.random.key(0),
-            learning_rate=jnp.float32(0.1),
-            gradient=accumulate(carried, loss_weights, 1),
-            optimizer=optimizer,
-        )
-    )
-    state, metrics = take(first, batch)
-    plain = loss(params, batch, None)
-    slopes = float(plain["slopes"] / 8 + 1)
-    assert float(metrics["slopes"]) == pytest.approx(slopes, rel=1e-5)
-    np.testing.assert_allclose(state.carry["sum"], 1 + batch["y"], rtol=1e-6)
-    items = state.items()
-    assert items.keys() == {"params", "opt_state", "running_stats", "carry"}
-    again = state.restored(items, 1)
-    np.testing.assert_array_equal(again.carry["sum"], state.carry["sum"])
-    bad = {**batch, "x": np.full_like(batch["x"], np.nan)}
-    after, metrics = take(state, bad)
-    assert float(metrics["anomaly"]) and int(after.step) == 2
-    np.testing.assert_array_equal(after.carry["sum"], state.carry["sum"])
-    assert "carry" not in init_state(params, optimizer).items()

@@ -86,16 +86,6 @@ class ElmoConfig:
         except UserError as error:
             raise UserError(f"config.model or config.task: {error}") from error
 
-    def fields(self) -> dict[str, Any]:
-        """Returns the values `of_run` reads, without vocabulary and dropout, by
-        `GROUP.NAME`."""
-        filters = tuple(f"{width}:{number}" for width, number in self.filters)
-        return {
-            **{f"model.{name}": getattr(self, name) for name in MODEL},
-            **{f"task.{name}": getattr(self, name) for name in TASK},
-            "task.filters": filters,
-        }
-
     @property
     def convolved(self) -> int:
         """Numbers of a word's vector before its projection."""

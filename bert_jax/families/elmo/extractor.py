@@ -1,113 +1,88 @@
-"""`--mode=extract` of an ELMo: the vectors of words, or their mean."""
+"""`--mode=extract`: the vectors of words, or their mean."""
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer
 
-from bert_jax.data.rows import Batch, Feature, Rows
+from bert_jax.data.tables import Record, Row
 from bert_jax.errors import UserError
-from bert_jax.extract import NONE, Extractor
-from bert_jax.families.elmo import characters
-from bert_jax.families.elmo.config import ElmoConfig
-from bert_jax.families.elmo.model import Elmo
-from bert_jax.families.elmo.rows import Words, rule
-from bert_jax.tasks.task import Outputs, require_words
-from bert_jax.types import Arrays
+from bert_jax.extract import Choice, write_vectors
+from bert_jax.families.elmo import loading, streams
+from bert_jax.runtime.storage import Path
+from bert_jax.tasks import row_files
+from bert_jax.tasks.task import require_finite, require_text, require_words
 
 
-class ElmoExtractor(Extractor):
-    """`{"text"}` or `{"words"}` -> the vectors of its words.
+def extract(folder: Path, config: ConfigDict, source: str, target: str) -> None:
+    """Reads `{"text"}` or `{"words"}` and writes the vectors of the words, those of
+    `bert_jax.families.elmo.load`. A row is read by itself.
 
-    A row is read by itself, as `bert_jax.families.elmo.load` does.
+    Args:
+      folder: A folder with released files, or a run.
+      config: Config whose `task.word_ends` specifies where words end.
+      source, target: As in `bert_jax.extract.extract`.
+
+    Raises:
+      UserError: See `loading.read` and `bert_jax.extract.extract`. Also, an ELMo does
+        not have such vectors.
     """
+    model = loading.load(folder)
+    sizes = model.config
+    chosen = Choice(config, sizes.num_hidden_layers, 2 * sizes.hidden_size)
+    if chosen.vectors not in ("words", "mean"):
+        raise UserError(
+            f"config.predict.vectors={chosen.vectors}: an ELMo reads whole words; "
+            "set --config.predict.vectors=words, or mean"
+        )
+    cut, (normalizer, _) = streams.span_cutter(config), streams.rules(config)
 
-    def __init__(self, config: ConfigDict, model: ElmoConfig, tokenizer: Tokenizer):  # type: ignore[override]
-        """Reads `config.task.words`, which specifies where words end.
-
-        Raises:
-          UserError: A layer does not exist, or an ELMo does not have such vectors.
-        """
-        del tokenizer  # the tokenizer of the words to predict
-        self.choose(config, model.num_hidden_layers, 2 * model.hidden_size)
-        if self.vectors in ("pieces", "cls"):
-            raise UserError(
-                f"config.predict.vectors={self.vectors}: an ELMo reads whole words; "
-                "set --config.predict.vectors=words, or mean"
-            )
-        self._model = Elmo(model)  # type: ignore[assignment]
-        self._length, self.max_seq_length = model.max_characters, sys.maxsize
-        self._words = Words(rule(config), model.max_characters)
-
-    def warn(self) -> None:
-        """Does nothing: a text of any length is read whole."""
-
-    def parse_row(self, row: dict[str, Any]) -> Feature:
-        """Cuts a row into words.
-
-        Raises:
-          ValueError: It has neither a text nor words, or both, or a second text.
-        """
+    def parse(row: Row) -> tuple[list[str], list[str]]:
+        """Returns a row's words as they are read, and as they are written."""
         if ("words" in row) == ("text" in row):
             raise ValueError('either "text" or "words" is required')
         if row.get("text_b") is not None:
             raise ValueError('"text_b": an ELMo reads one text of a row')
         if "words" in row:
             names = require_words(row)
-            words = [self._words.normal(word) for word in names]
-        else:
-            if not isinstance(row["text"], str):
-                raise ValueError('"text" is not a string')
-            encoding = self._words.encode(row["text"])
-            words = encoding.tokens
-            names = [row["text"][start:end] for start, end in encoding.offsets]
-            if self._words.is_full:  # the numbers of words are not used here
-                self._words.forget()
-        owners = [NONE, *range(len(words)), NONE]
-        if self.vectors == "mean":
-            owners = [NONE, *(0 for _ in words), NONE]
-            names = ["[MEAN]"]
-        read = [characters.BEGIN, *words, characters.END]
-        ids = characters.of_words(read, self._length)
-        columns = {"input_ids": np.arange(len(read)), "owners": np.array(owners)}
-        return Feature(0, columns, (names, ids))
+            plain = ("".join(normalizer.normalize_str(name).split()) for name in names)
+            # One word each, never empty.
+            return [x or name for x, name in zip(plain, names, strict=True)], names
+        text = require_text(row, "text")
+        spans = cut(text)
+        return [word for word, _ in spans], [text[slice(*span)] for _, span in spans]
 
-    def make_rows(self, features: Sequence[Feature]) -> Rows:
-        """Rows whose batches have the words' characters."""
-        return _Characters(features, {"owners": NONE})
+    def answers(records: Iterable[Record]) -> Iterator[Mapping[str, Any]]:
+        size = config.predict.batch_size
+        for window in row_files.row_windows(records, parse, size):
+            read = [parsed for _, parsed in window]
+            encoded = model.encode([words for words, _ in read])
+            for (_, names), layers in zip(read, encoded, strict=True):
+                vectors = _combined(layers, chosen)
+                if chosen.vectors == "mean":
+                    names, vectors = ["[MEAN]"], _mean(vectors)
+                require_finite({"vectors": vectors})
+                yield {"names": names, "ids": (), "vectors": vectors}
 
-    def decode_one(self, feature: Feature, output: Outputs) -> dict[str, Any]:
-        """Returns `names` and `vectors`, as the other extractor."""
-        names, _ = feature.info
-        return super().decode_one(feature._replace(info=names), output)
-
-    def states(
-        self, params: Any, batch: Arrays
-    ) -> Sequence[Float[Array, "batch length both"]]:
-        """Returns the words' vectors, twice, and each layer's outputs in both
-        directions."""
-        layers, _ = self._model.apply(
-            {"params": params["elmo"]}, batch["characters"], method="layers"
-        )
-        return [layers[:, layer] for layer in range(layers.shape[1])]
+    write_vectors(chosen, answers, source, target)
 
 
-class _Characters(Rows):
-    """Sequences with their words' characters, as `Feature.info`."""
+def _combined(
+    layers: Float[np.ndarray, "layers words both"], chosen: Choice
+) -> Float[np.ndarray, "words *shape"]:
+    found = [layers[place] for place in chosen.places]
+    match chosen.combine:
+        case "none":
+            return np.stack(found, axis=1)
+        case "concatenated":
+            return np.concatenate(found, axis=1)
+    total = sum(found[1:], found[0])
+    return total / len(found) if chosen.combine == "mean" else total
 
-    def __init__(self, features: Sequence[Feature], fill: Mapping[str, int]):
-        super().__init__(features, fill)
-        self._characters = [feature.info[1] for feature in features]
 
-    def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
-        """Returns a batch as `Rows.batch` does, and `characters`, [batch, words,
-        length]."""
-        rows = [self._characters[index] for index in indices]
-        characters = np.zeros((len(rows), length, rows[0].shape[-1]), np.int32)
-        for place, row in zip(characters, rows, strict=True):
-            place[: len(row)] = row
-        return {**super().batch(indices, length), "characters": characters}
+def _mean(vectors: Float[np.ndarray, "words *shape"]) -> np.ndarray:
+    """Returns the mean over words, or 0 without a word."""
+    total = vectors.sum(axis=0, keepdims=True)
+    return total / np.float32(max(1, len(vectors)))

@@ -1,7 +1,7 @@
-"""ELMo's vectors of words, from its released files: `bert_jax.families.elmo.load`."""
+"""An ELMo that is read, from its released files or a run, and its vectors of words."""
 
+import pathlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,10 +10,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bert_jax.convert import weights
+from bert_jax.convert.export import require_empty
 from bert_jax.data.rows import power_of_two
 from bert_jax.errors import UserError
-from bert_jax.families.elmo import characters, model, released, sources
+from bert_jax.families.elmo import characters, fields, model, released
+from bert_jax.families.elmo.config import ElmoConfig
 from bert_jax.runtime import storage
+from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 
 _BATCH = 32  # sentences that are computed at a time
@@ -21,16 +24,50 @@ _BATCH = 32  # sentences that are computed at a time
 
 def load(folder: str | Path) -> "Elmo":
     """Loads an ELMo. See `bert_jax.families.elmo.load`."""
-    place = storage.storage_path(folder)
-    if not sources.is_run(place):
-        return Elmo(*released.read(Path(folder)))
-    config, source = (
-        workdir.recorded_config(place, code=False),
-        weights.find_source(place),
-    )
-    if not isinstance(source, sources.ElmoSource):
+    return Elmo(*read(storage.storage_path(folder)))
+
+
+def is_run(folder: Path) -> bool:
+    """Whether it is a run. Next to options.json a config.json is another program's."""
+    return workdir.has_config(folder) and not (folder / released.OPTIONS).exists()
+
+
+def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
+    """Reads the sizes and the parameters, as float32 NumPy arrays.
+
+    Raises:
+      UserError: A file is missing or damaged, it is a run without a checkpoint or of
+        another task, or h5py, which weights.hdf5 needs, is not installed.
+    """
+    if not is_run(folder):
+        return released.read(pathlib.Path(str(folder)))  # HDF5 reads no buckets
+    config, params, _ = weights.read_checkpoint(folder)
+    if config.task.name != fields.NAME:
         raise UserError(f"{folder}: a run of {config.task.name}, which has no ELMo")
-    return Elmo(model.ElmoConfig.of_run(config), source.load().params["elmo"])
+    # Without the softmax, which is as large as the vocabulary.
+    return ElmoConfig.of_run(config), jax.device_get(params["elmo"])
+
+
+def export(folder: Path, target: str) -> None:
+    """Writes a run's options.json and weights.hdf5, as bilm does, and its vocabulary.
+
+    Raises:
+      UserError: It is no run of an ELMo, or without a checkpoint, the folder has files
+        or cannot be written, or h5py is missing.
+    """
+    output = pathlib.Path(target).absolute()
+    require_empty(output)
+    released.library()
+    rows = workdir.recorded_config(folder, code=False).train.batch_size
+    config, params = read(folder)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with storage.temporary_folder(output) as new:
+            released.write(new, config, params, batch_size=rows)
+            (new / "vocab.txt").write_bytes((folder / "vocab.txt").read_bytes())
+            new.rename(output)
+    except OSError as error:
+        raise UserError(f"--output={target}: {error.strerror or error}") from error
 
 
 class Elmo:
@@ -42,7 +79,7 @@ class Elmo:
       cut: Number of words so far with more bytes than it reads.
     """
 
-    def __init__(self, config: model.ElmoConfig, params: Mapping[str, Any]):
+    def __init__(self, config: ElmoConfig, params: Mapping[str, Any]):
         self.config, self.cut = config, 0
         self.params = jax.tree.map(jnp.asarray, params)
         module = model.Elmo(config)

@@ -90,7 +90,6 @@ class Lstm(nn.Module):
         cell: Float[Array, "batch 2 inner"],
         hidden: Float[Array, "batch 2 outputs"],
         real: Bool[Array, "2 batch words"] | None = None,
-        fresh: Bool[Array, "2 batch words"] | None = None,
     ) -> tuple[Float[Array, "2 batch words outputs"], tuple[Array, Array]]:
         """Returns every word's output, and the last word's cell and output.
 
@@ -99,8 +98,6 @@ class Lstm(nn.Module):
           cell: Cell after the word before, or 0 at the beginning.
           hidden: Output after the word before.
           real: False for padding, which changes neither. None means no padding.
-          fresh: True for a word before which a direction's state is set to 0. None
-            means no such word.
         """
         config, inputs = self.config, x.shape[-1]
         kernel, bias, down = self._parameters(inputs)
@@ -109,15 +106,11 @@ class Lstm(nn.Module):
         gate_inputs = gate_inputs + bias[:, None]
         recurrent = kernel[:, inputs:]
         is_word = None if real is None else real.transpose(2, 0, 1)[..., None]
-        goes_on = None if fresh is None else ~fresh.transpose(2, 0, 1)[..., None]
 
         def step(
-            state: tuple[Array, Array],
-            gate_inputs: tuple[Array, Array | None, Array | None],
+            state: tuple[Array, Array], gate_inputs: tuple[Array, Array | None]
         ) -> tuple:
-            gates, is_word, goes_on = gate_inputs
-            if goes_on is not None:
-                state = (state[0] * goes_on, state[1] * goes_on)
+            gates, is_word = gate_inputs
             cell, hidden = state
             gates = gates + jnp.einsum("dbo,dogk->dbgk", hidden, recurrent)
             enter, new, keep, leave = (gates[:, :, gate] for gate in range(GATES))
@@ -135,9 +128,7 @@ class Lstm(nn.Module):
 
         outputs: Array
         first = (cell.swapaxes(0, 1), hidden.swapaxes(0, 1))
-        (cell, hidden), outputs = jax.lax.scan(
-            step, first, (gate_inputs, is_word, goes_on)
-        )
+        (cell, hidden), outputs = jax.lax.scan(step, first, (gate_inputs, is_word))
         last = (cell.swapaxes(0, 1), hidden.swapaxes(0, 1))
         return outputs.transpose(1, 2, 0, 3), last
 
@@ -184,7 +175,6 @@ class Elmo(nn.Module):
         backward: Int[Array, "batch words characters"],
         carry: Carry | None = None,
         key: DropoutKey = None,
-        real: Bool[Array, "batch words"] | None = None,
     ) -> tuple[list[Float[Array, "2 batch words hidden"]], Carry]:
         """Returns the words' vectors and each layer's output, by direction, and the
         carry.
@@ -198,19 +188,15 @@ class Elmo(nn.Module):
           carry: State after the words that each direction read before. None means no
             words.
           key: Dropout key. None means evaluation.
-          real: False for padding at the rows' ends. None means no padding.
         """
-        both = None if real is None else jnp.stack([real, real])
         x = jnp.stack([self.cnn(forward), self.cnn(backward)])
         carry = carry or zero_carry(self.config, forward.shape[0])
-        return self._read(x, carry, key, both)
+        return self._read(x, carry, key)
 
     def layers(
         self,
         characters: Int[Array, "batch words characters"],
         carry: Carry | None = None,
-        fresh: Bool[Array, "2 batch words"] | None = None,
-        key: DropoutKey = None,
     ) -> tuple[Float[Array, "batch layers words both"], Carry]:
         """Returns the layers that ELMo mixes, with their directions joined.
 
@@ -219,19 +205,13 @@ class Elmo(nn.Module):
         Args:
           characters: Characters of whole sentences, with their marks. 0 pads their
             ends.
-          fresh: Where each direction begins again, in the order of the text: it has
-            read nothing before. A row may so have several texts.
-          key: Dropout key, as in `__call__`. None means evaluation.
         """
         real = (characters > 0).any(-1)
         places = reversing(real.sum(-1), characters.shape[1])
         words = self.cnn(characters)
         x = jnp.stack([words, jnp.take_along_axis(words, places[..., None], axis=1)])
-        if fresh is not None:
-            backward = jnp.take_along_axis(fresh[1], places, axis=1)
-            fresh = jnp.stack([fresh[0], backward])
         carry = carry or zero_carry(self.config, len(characters))
-        outputs, carry = self._read(x, carry, key, jnp.stack([real, real]), fresh)
+        outputs, carry = self._read(x, carry, None, jnp.stack([real, real]))
         both = jnp.stack(outputs)  # [layers, 2, batch, words, hidden]
         back = jnp.take_along_axis(both[:, 1], places[None, ..., None], axis=2)
         joined = jnp.concatenate([both[:, 0], back], axis=-1)
@@ -242,8 +222,7 @@ class Elmo(nn.Module):
         x: Float[Array, "2 batch words hidden"],
         carry: Carry,
         key: DropoutKey,
-        real: Bool[Array, "2 batch words"] | None,
-        fresh: Bool[Array, "2 batch words"] | None = None,
+        real: Bool[Array, "2 batch words"] | None = None,
     ) -> tuple[list[Float[Array, "2 batch words hidden"]], Carry]:
         rate, count = self.config.dropout, len(self.lstms)
         keys = [None] * (count + 1) if key is None else jax.random.split(key, count + 1)
@@ -251,7 +230,7 @@ class Elmo(nn.Module):
         for i, lstm in enumerate(self.lstms):
             x = dropout(x, rate, keys[i])
             before = (carry[f"cell_{i}"], carry[f"hidden_{i}"])
-            y, (cell, hidden) = lstm(x, *before, real, fresh)
+            y, (cell, hidden) = lstm(x, *before, real)
             carried |= {f"cell_{i}": cell, f"hidden_{i}": hidden}
             x = x + y if i and self.config.skip else y
             outputs.append(x)
@@ -274,34 +253,6 @@ def reversing(lengths: Int[Array, "batch"], words: int) -> Int[Array, "batch wor
     place = jnp.arange(words)
     mirrored = lengths[:, None] - 1 - place
     return jnp.where(mirrored >= 0, mirrored, place)
-
-
-def scalar_mix(
-    layers: Float[Array, "batch layers words size"],
-    mask: Bool[Array, "batch words"],
-    weights: Float[Array, "layers"],
-    gamma: Float[Array, ""],
-    *,
-    layer_norm: bool = False,
-) -> Float[Array, "batch words size"]:
-    """Returns ELMo's vectors: gamma times the layers' sum by softmax(weights) (equation
-    1).
-
-    Args:
-      mask: True for a word.
-      weights: Weights before the softmax.
-      layer_norm: Whether to first normalize each layer over all words and numbers of
-        the batch (`do_layer_norm` of bilm/elmo.py).
-    """
-    if layer_norm:
-        real = mask[:, None, :, None]
-        count = mask.sum() * layers.shape[-1]
-        axes = (0, 2, 3)
-        mean = jnp.where(real, layers, 0.0).sum(axes, keepdims=True) / count
-        squares = jnp.where(real, layers - mean, 0.0) ** 2
-        variance = squares.sum(axes, keepdims=True) / count
-        layers = (layers - mean) / jnp.sqrt(variance + 1e-12)
-    return gamma * jnp.einsum("l,blwd->bwd", jax.nn.softmax(weights), layers)
 
 
 def _clipped(x: Array, bound: float) -> Array:

@@ -36,17 +36,13 @@ class Elmo(Task):
     splits = ("dev",)
     model_config: ElmoConfig  # type: ignore[assignment] # no BERT
 
-    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+    def __init__(self, config: ConfigDict):
         """Checks the config, without reading data.
-
-        Args:
-          tokenizer: Tokenizer of the run. None means that of the prepared data.
 
         Raises:
           UserError: A value does not fit, or this task does not use it.
         """
         super().__init__(config)
-        self._tokenizer = tokenizer
         self._record: dict[str, Any] = {}
         self._by_split: dict[str, Windows] = {}
         _refuse(config)
@@ -56,7 +52,7 @@ class Elmo(Task):
     @property
     def tokenizer(self) -> Tokenizer:
         """The vocabulary of words to predict."""
-        return self._tokenizer or self._data.tokenizer(self.config)
+        return self._data.tokenizer(self.config)
 
     def training_data(self) -> Data:
         """Prepares the streams of words.
@@ -77,9 +73,10 @@ class Elmo(Task):
         words = data.words[len(streams.SPECIAL) :]
         if cut := characters.are_cut(words, most):
             self.notices[f"distinct words of more than {most - 2} bytes, cut"] = cut
-        unknown = int(data.counts[classes:].sum())
+        if unknown := int(data.counts[classes:].sum()):
+            self.notices["words to predict that are <UNK>"] = unknown
         return Data(
-            unknown / max(1, int(data.counts.sum())),
+            0.0,  # it reads every word
             record={
                 "sources": list(self.config.corpus.sources),
                 "folder": data.folder.name,
@@ -117,7 +114,7 @@ class Elmo(Task):
             },
         }
 
-    def init_carry(self) -> Arrays:
+    def first_carry(self) -> Arrays:
         """Returns each LSTM's state, for each row and direction: 0."""
         return model.zero_carry(self.model_config, self.config.train.batch_size)
 
@@ -216,10 +213,7 @@ class Elmo(Task):
 
     def predictor(self, missing: Collection[str] = ()) -> Predictor:
         """Raises UserError, because there is no predictor."""
-        raise UserError(
-            "an ELMo answers no rows; --mode=export writes its weights, and "
-            "bert_jax.families.elmo.load gives its vectors"
-        )
+        raise UserError("an ELMo answers no rows; --mode=extract writes its vectors")
 
     def flops(self, shapes: Shapes) -> int:
         """Returns model FLOPs of a training step, with the softmax over its sample."""
@@ -321,6 +315,7 @@ def _refuse(config: ConfigDict) -> None:
         ("corpus.runner", "", "counts its words in one process"),
         ("phase2.fraction", 0.0, "has one phase"),
         ("train.micro_batches", 1, "takes its state from step to step"),
+        ("train.transforms", (), "takes its state from step to step"),
         ("evaluate.splits", ("dev",), "holds one split back"),
     )
     if config.tokenizer.vocab_size < 4:

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bert_jax.convert.export import require_empty
 from bert_jax.errors import UserError, first_line
 from bert_jax.families.elmo.config import GATES, ElmoConfig
-from bert_jax.runtime import storage, untrusted
+from bert_jax.runtime import untrusted
 
 OPTIONS, WEIGHTS = "options.json", "weights.hdf5"
 _RELEASED = 262  # ids of characters. While it trains, bilm has no row for "no word"
@@ -84,7 +83,7 @@ def write(
       OSError: They cannot be written, such as on a full disk.
     """
     # In memory first: HDF5 cannot close a file on a full disk, and says so at length.
-    with _library().File(WEIGHTS, "w", driver="core", backing_store=False) as file:
+    with library().File(WEIGHTS, "w", driver="core", backing_store=False) as file:
         for name, value in _values(params, config).items():
             file.create_dataset(name, data=np.asarray(value, np.float32))
         file.flush()
@@ -113,40 +112,6 @@ def write(
     }
     text = json.dumps(options, indent=2) + "\n"
     (folder / OPTIONS).write_text(text, encoding="utf-8")
-
-
-def check_target(target: Path) -> None:
-    """Raises UserError if the folder has files, or h5py is missing."""
-    _library()
-    require_empty(target)
-
-
-def export(
-    target: Path,
-    config: ElmoConfig,
-    params: Mapping[str, Any],
-    words: bytes,
-    *,
-    batch_size: int,
-) -> None:
-    """Writes a new folder with a vocabulary, completely or not at all.
-
-    Args:
-      target: Folder to write, as in `check_target`.
-      params, batch_size: As in `write`.
-      words: Content of vocab.txt.
-
-    Raises:
-      UserError: It cannot be written.
-    """
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with storage.temporary_folder(target) as new:
-            write(new, config, params, batch_size=batch_size)
-            (new / "vocab.txt").write_bytes(words)
-            new.rename(target)
-    except OSError as error:
-        raise UserError(f"--output={target}: {error.strerror or error}") from error
 
 
 def _shapes(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
@@ -249,14 +214,15 @@ def _dataset(
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     try:
-        with _library().File(path, "r") as file:
+        with library().File(path, "r") as file:
             yield file
     except (OSError, RuntimeError) as error:
         why = first_line(error)
         raise UserError(f"{path}: not an HDF5 file that can be used ({why})") from error
 
 
-def _library() -> ModuleType:
+def library() -> ModuleType:
+    """Imports h5py. Raises UserError if it is not installed."""
     try:
         import h5py
     except ImportError as error:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from jaxtyping import Int32, Int64
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import PreTokenizedString, Tokenizer, models, pre_tokenizers
 
 from bert_jax import tokenization
 from bert_jax.data import atomic_folder, chunks, corpus, overlap
@@ -30,7 +30,7 @@ from bert_jax.runtime import storage
 FORMAT = 1  # raise it when the same settings would give other streams
 SPECIAL = (characters.BEGIN, characters.END, characters.UNKNOWN)
 SPLITS = ("train", "dev")
-# What `task.words` may be: words end at spaces and punctuation (each character of
+# What `task.word_ends` may be: words end at spaces and punctuation (each character of
 # which is a word), or at spaces only (the text has been cut into words already).
 CUTS = {
     "punctuation": pre_tokenizers.BertPreTokenizer,
@@ -40,6 +40,7 @@ _REPORT = "preparation.json"
 _FREQUENT, _WIDTH = 10, 20  # words that `text` shows, and characters of each
 
 Cut = Callable[[str], list[str]]
+Spans = list[tuple[str, tuple[int, int]]]  # words, with their characters of a text
 
 
 class Stream(NamedTuple):
@@ -79,7 +80,7 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
 
     Args:
       config: Config of the run: `corpus`, `tokenizer.lowercase`, `strip_accents` and
-        `task.words` matter.
+        `task.word_ends` matter.
       recorded: Name of the folder when the run started. It is enough, if it exists
         and has these settings, and the text may be gone.
 
@@ -141,7 +142,7 @@ def text(folder: storage.Path) -> str:
 
 
 def cutter(config: ConfigDict) -> Cut:
-    """Returns the function that cuts a text into words by `config.task.words`."""
+    """Returns the function that cuts a text into words by `config.task.word_ends`."""
     normalizer, pre_tokenizer = rules(config)
 
     def cut(text: str) -> list[str]:
@@ -151,26 +152,34 @@ def cutter(config: ConfigDict) -> Cut:
     return cut
 
 
-def rules(config: ConfigDict) -> tuple[Any, Any]:
-    """Returns a normalizer and a pre-tokenizer, by `config.tokenizer` and `task.words`.
+def span_cutter(config: ConfigDict) -> Callable[[str], Spans]:
+    """Returns the function that cuts a text as `cutter`'s does, with each word's first
+    character in the text, and the one after it."""
+    normalizer, pre_tokenizer = rules(config)
 
-    Raises:
-      UserError: `task.words` is not one of CUTS.
-    """
-    if config.task.words not in CUTS:
-        raise UserError(
-            f"config.task.words={config.task.words}: choose one of {', '.join(CUTS)}"
-        )
+    def cut(text: str) -> Spans:
+        pretokenized = PreTokenizedString(text)
+        pretokenized.normalize(normalizer.normalize)
+        pre_tokenizer.pre_tokenize(pretokenized)
+        splits = pretokenized.get_splits("original", "char")
+        return [(word, span) for word, span, _ in splits]
+
+    return cut
+
+
+def rules(config: ConfigDict) -> tuple[Any, Any]:
+    """Returns a normalizer and a pre-tokenizer, by `config.tokenizer` and
+    `task.word_ends`."""
     settings = config.tokenizer
     normalizer = tokenization.bert_normalizer(
         settings.lowercase, settings.strip_accents
     )
-    return normalizer, CUTS[config.task.words]()
+    return normalizer, CUTS[config.task.word_ends]()
 
 
 def _settings(config: ConfigDict) -> dict[str, Any]:
     return {
-        "words": config.task.words,
+        "words": config.task.word_ends,
         "lowercase": config.tokenizer.lowercase,
         "strip_accents": config.tokenizer.strip_accents,
         **chunks.chunk_settings(config),
