@@ -1,10 +1,10 @@
-"""Preparation of text as sentence pairs on disk: a TFDS data set, sharded ArrayRecord.
+"""Preparation of text as sentence pairs on disk: a table for train and one for dev.
 
     documents -> segments -> train and dev (-> a vocabulary, on a sample) -> chunks
-    -> (on every core) sentences -> token ids -> pairs -> a shard for each chunk
+    -> (on every core) sentences -> token ids -> pairs -> rows of a table
 
 Dev is written last, without the sentences that train also has.
-A chunk's records depend on its documents and (seed, split, chunk) alone, so the number
+A chunk's rows depend on its documents and (seed, split, chunk) alone, so the number
 of cores does not change the result. Memory holds a few chunks per core, whatever the
 size of the corpus. The folder is named after a fingerprint of everything that
 determines its content, and is renamed to that name once complete.
@@ -28,6 +28,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import atomic_folder, chunks, corpus, pairs, writing
+from bert_jax.data.columns import Table
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage, untrusted
@@ -43,6 +44,26 @@ class Prepared(NamedTuple):
     folder: storage.Path
     tokenizer: Tokenizer
     report: dict[str, Any]  # the settings, and `totals` of each split
+
+    def table(self, split: str) -> Table:
+        """Returns the rows of a split, whose columns `writing.Part` describes.
+
+        Raises:
+          UserError: they are missing or damaged.
+        """
+        try:
+            return Table.open(atomic_folder.local_copy(self.folder / split))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{self.folder}: cannot be read ({error}); delete this folder to "
+                "prepare the data again"
+            ) from error
+
+    def source_pairs(self) -> list[int]:
+        """Returns the pairs of each source in train, which are counted with
+        `corpus.weights`, and follow those of the sources before."""
+        train, sources = self.report["totals"]["train"], self.report["sources"]
+        return [train.get(f"source_{n}_pairs", 0) for n in range(len(sources))]
 
     def token_counts(self) -> Int64[np.ndarray, " vocab"]:
         """Returns how often each id is in the training split's pairs."""
@@ -75,7 +96,7 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
         "vocab_size": settings.vocab_size,
         "lowercase": settings.lowercase,
         "sample_bytes": settings.sample_bytes,
-        **chunks.chunk_settings(config),
+        **chunks.chunk_settings(config.corpus),
     }
     if not settings.strip_accents:  # other vocabularies keep their names
         identity["strip_accents"] = False
@@ -98,10 +119,10 @@ def _train_tokenizer(
       UserError: The sample has no text, because a document exceeds `sample_bytes`.
     """
     settings = config.tokenizer
-    split_of = chunks.split_rule(config)
+    split_of = chunks.split_rule(config.corpus)
     texts = (
         piece.text
-        for index, document in enumerate(chunks.cut_documents(config))
+        for index, document in enumerate(chunks.cut_documents(config.corpus))
         if split_of(index) == "train"
         for piece in document
     )
@@ -158,22 +179,20 @@ def sample_documents(documents: Iterable[str], max_bytes: int, seed: int) -> lis
 
 
 def prepare_pairs(
-    config: ConfigDict,
+    settings: ConfigDict,
     max_seq_length: int,
-    tokenizer: Tokenizer | None = None,
+    tokenizer: Tokenizer,
     recorded: str = "",
 ) -> Prepared:
     """Returns the corpus's sentence pairs, and makes them if they are missing.
 
-    Their folder opens with `tfds.builder_from_directory` and has, besides the splits
-    `train` and `dev`, token_counts.npy, the vocabulary and preparation.json (settings
-    and totals). It is named after the settings and the sizes and times of the text's
-    files.
+    Their folder has the tables `train` and `dev`, token_counts.npy, the vocabulary and
+    preparation.json (settings and totals). It is named after the settings and the sizes
+    and times of the text's files.
 
     Args:
-      config: The whole config, of which `corpus`, `tokenizer` and `init_from` matter.
+      settings: `config.corpus`.
       max_seq_length: Tokens of a row, [CLS] and [SEP] included.
-      tokenizer: Tokenizer. None means the one from `prepare_tokenizer`.
       recorded: Name of the folder when a resumed run started. It is enough, if it
         exists and has these settings, and the text may be gone.
 
@@ -181,13 +200,11 @@ def prepare_pairs(
       UserError: see `corpus.read_documents` and `writing.write_dataset`, or the disk is
         full, or the run began with other text.
     """
-    tokenizer = tokenizer or prepare_tokenizer(config)
-    if prepared := reopen_pairs(config, max_seq_length, recorded, tokenizer):
+    if prepared := reopen_pairs(settings, max_seq_length, recorded, tokenizer):
         return prepared
-    data_dir = storage.storage_path(config.corpus.data_dir)
-    identity = _identity(config, max_seq_length) | {
-        "format": chunks.FORMAT,
-        "sources": corpus.text_identity(tuple(config.corpus.sources)),
+    data_dir = storage.storage_path(settings.data_dir)
+    identity = _identity(settings, max_seq_length) | {
+        "sources": corpus.text_identity(tuple(settings.sources)),
         "tokenizer": _digest(tokenizer),
         "libraries": [
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
@@ -198,14 +215,14 @@ def prepare_pairs(
         raise UserError(
             "config.corpus.sources: the text has changed since the run started, and "
             f"the data prepared then, {recorded}, is not in config.corpus.data_dir="
-            f"{config.corpus.data_dir}: restore either (cp -p and rsync -a keep "
+            f"{settings.data_dir}: restore either (cp -p and rsync -a keep "
             "times), or use another --workdir"
         )
     if not (folder / _REPORT).exists():
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save_tokenizer(tokenizer, temporary)
-            settings = _settings(config, max_seq_length)
-            writing.write_dataset(config, tokenizer, settings, identity, temporary)
+            shape = _shape(settings, max_seq_length)
+            writing.write_dataset(settings, tokenizer, shape, identity, temporary)
     return open_folder(folder)
 
 
@@ -220,52 +237,48 @@ def open_folder(folder: storage.Path) -> Prepared:
 
 
 def reopen_pairs(
-    config: ConfigDict,
+    settings: ConfigDict,
     max_seq_length: int,
     recorded: str,
     tokenizer: Tokenizer | None = None,
 ) -> Prepared | None:
-    """Opens the data that a run has recorded, in `config.corpus.data_dir`.
+    """Opens the data that a run has recorded, in `corpus.data_dir`.
 
     Args:
+      settings: `config.corpus`.
       recorded: See `prepare_pairs`.
 
     Returns:
-      The data, or None if it is gone, or was made with other settings than the config's
-      or with another tokenizer than the one given. The text is not compared.
+      The data, or None if it is gone, or was made with other settings or
+      with another tokenizer than the one given. The text is not compared.
     """
-    folder = storage.storage_path(config.corpus.data_dir) / recorded
+    folder = storage.storage_path(settings.data_dir) / recorded
     if not recorded or not (folder / _REPORT).exists():
         return None
-    prepared, settings = open_folder(folder), _identity(config, max_seq_length)
+    prepared, identity = open_folder(folder), _identity(settings, max_seq_length)
     if tokenizer is not None:
-        settings["tokenizer"] = _digest(tokenizer)
-    return prepared if settings.items() <= prepared.report.items() else None
+        identity["tokenizer"] = _digest(tokenizer)
+    return prepared if identity.items() <= prepared.report.items() else None
 
 
 def _digest(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
 
 
-def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
+def _identity(settings: ConfigDict, max_seq_length: int) -> dict[str, Any]:
     """Returns the settings that determine the pairs, besides text, vocabulary and
     libraries."""
-    shape = {"settings": _settings(config, max_seq_length)._asdict()}
-    identity = shape | chunks.chunk_settings(config)
-    if config.corpus.weights:  # their values matter to the loader only
-        identity["by_source"] = True
-    if config.corpus.full_sentences:
-        identity["full_sentences"] = True
-    return identity
+    return {
+        "format": chunks.FORMAT,
+        "settings": _shape(settings, max_seq_length)._asdict(),
+        **chunks.chunk_settings(settings),
+        "by_source": bool(settings.weights),  # their values matter to the loader only
+        "full_sentences": settings.full_sentences,
+    }
 
 
-def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
-    # A row of text alone has room for two tokens more.
-    around = FAMILIES[config.model.architecture].vocabulary.around
-    max_seq_length += WORDPIECE.around - around
-    return pairs.Settings(
-        max_seq_length, config.corpus.short_seq_prob, config.corpus.nsp
-    )
+def _shape(settings: ConfigDict, max_seq_length: int) -> pairs.Settings:
+    return pairs.Settings(max_seq_length, settings.short_seq_prob, settings.nsp)
 
 
 def report_text(data: Prepared) -> str:

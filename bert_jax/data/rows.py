@@ -16,6 +16,9 @@ Batch = dict[str, np.ndarray]
 # The rows of a global batch that a process reads.
 RowIndex = slice | Int[np.ndarray, "local"]
 
+# The next sentence label where there is no pair.
+PADDING_LABEL = -1
+
 # Practically endless: Grain's endless repetition has no length in batches of 1.
 EPOCHS = 1_000_000
 

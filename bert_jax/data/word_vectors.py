@@ -13,7 +13,6 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float, Float32, Int
 
-from bert_jax.data import records
 from bert_jax.data.prepare import Prepared
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -73,15 +72,16 @@ def count_cooccurrences(
     column = np.full(pieces, -1)
     column[contexts] = np.arange(columns)
     total = np.zeros((pieces, columns))
-    source = records.Source(records.shard_paths(data.folder, "train"))
-    for begin in range(0, len(source), _RECORDS):
-        pairs = source.read(range(begin, min(begin + _RECORDS, len(source))))
-        lengths = pairs.lengths.ravel()
+    table = data.table("train")
+    for begin in range(0, table.rows, _RECORDS):
+        pairs = table.take(np.arange(begin, min(begin + _RECORDS, table.rows)))
+        tokens, size_a = pairs["tokens"], pairs["size_a"].values
+        lengths = np.stack([size_a, tokens.sizes() - size_a], axis=1).ravel()
         part = np.repeat(np.arange(len(lengths)), lengths)
         for distance in range(1, _WINDOW + 1):
             together = part[distance:] == part[:-distance]
-            left = pairs.tokens[:-distance][together]
-            right = pairs.tokens[distance:][together]
+            left = tokens.values[:-distance][together]
+            right = tokens.values[distance:][together]
             for piece, context in ((left, right), (right, left)):
                 place = column[context]
                 known = place >= 0
