@@ -5,6 +5,7 @@ ends. In a folder it is COLUMN.npy and COLUMN.ends.npy, which are mapped, not re
 """
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -27,7 +28,9 @@ class Column(NamedTuple):
     def sizes(self) -> Int[np.ndarray, " rows"]:
         """Returns the number of values of each row, in a ragged column."""
         assert self.ends is not None
-        return np.diff(self.ends, prepend=0)
+        sizes = self.ends.copy()
+        sizes[1:] -= self.ends[:-1]
+        return sizes
 
     def take(self, rows: Int[np.ndarray, " taken"]) -> "Column":
         """Returns these rows. One past the last is empty, or 0."""
@@ -56,21 +59,23 @@ class Table(dict[str, Column]):
 
     @classmethod
     def of_rows(cls, rows: Sequence[Mapping[str, Any]]) -> "Table":
-        """Stores rows. Lists of integers are ragged, numbers and floats are not.
+        """Stores rows. Integers are ragged in their last axis, numbers and floats not.
 
         Args:
           rows: At least one row, all with the same columns.
         """
         table = cls()
         for name in rows[0]:
-            values = [np.asarray(row[name]) for row in rows]
-            is_float = values[0].dtype.kind == "f"
-            if is_float or not values[0].ndim:
-                dtype = np.float32 if is_float else np.int32
-                table[name] = Column(np.stack(values).astype(dtype))
+            first = np.asarray(rows[0][name])
+            values = [row[name] for row in rows]
+            if first.dtype.kind == "f" or not first.ndim:
+                dtype = np.float32 if first.dtype.kind == "f" else np.int32
+                table[name] = Column(np.asarray(values, dtype))
             else:
-                ends = np.cumsum([*map(len, values)])
-                table[name] = Column(np.concatenate(values).astype(np.int32), ends)
+                arrays = [np.asarray(x) for x in values]
+                every = np.concatenate(arrays, axis=-1).astype(np.int32)
+                ends = np.cumsum([x.shape[-1] for x in arrays])
+                table[name] = Column(np.moveaxis(every, -1, 0), ends)
         return table
 
     @classmethod
@@ -89,6 +94,14 @@ class Table(dict[str, Column]):
     def rows(self) -> int:
         """Number of rows."""
         return next(iter(self.values())).rows
+
+    def digest(self) -> str:
+        """Returns a digest that identifies the rows and their order."""
+        hashed = hashlib.sha256()
+        for name, column in sorted(self.items()):
+            for array in filter(lambda x: x is not None, column):
+                hashed.update(name.encode() + np.ascontiguousarray(array).tobytes())
+        return hashed.hexdigest()
 
     def take(self, rows: Int[np.ndarray, " taken"]) -> "Table":
         """Returns these rows. Those past the last are empty, or 0."""

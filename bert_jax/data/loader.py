@@ -31,8 +31,8 @@ from bert_jax.data.rows import (
 from bert_jax.family import FAMILIES
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
-Epochs: TypeAlias = Int[np.ndarray, "batch"] | int
-RowMaker: TypeAlias = Callable[[Int[np.ndarray, "batch"], Any], Batch]
+Numbers: TypeAlias = Int[np.ndarray, "batch"]
+RowMaker: TypeAlias = Callable[[Numbers, Numbers], Batch]  # of rows, and their epochs
 
 
 def batch_dataset(
@@ -58,7 +58,7 @@ def batch_dataset(
     if split == "dev":
         size = config.evaluate.batch_size
         order = grain.MapDataset.range(-(-table.rows // size) * size)
-        return order.batch(size).map(lambda row: make(row[rows], 0))
+        return order.batch(size).map(lambda row: make(row[rows], 0 * row[rows]))
     count = table.rows
     if config.corpus.packing:
         make, count = _packed_maker(config, phase, data, make)
@@ -69,7 +69,7 @@ def batch_dataset(
     size, before = phase.batch_size, _rows_before(config, phase)
     order = grain.MapDataset.range(count).seed(config.seed).shuffle()
 
-    def batch(index: int, row: Int[np.ndarray, "batch"]) -> Batch:
+    def batch(index: int, row: Numbers) -> Batch:
         epoch = (before + index * size + np.arange(size)[rows]) // count
         return make(row[rows], epoch)
 
@@ -113,8 +113,7 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
 def row_maker(config: ConfigDict, phase: Phase, data: Prepared, split: str) -> RowMaker:
     """Returns a function that frames and masks rows of a split.
 
-    Its arguments are the rows' indices, one past the last for an empty row, and their
-    epochs.
+    An index past the last row gives an empty row.
     """
     table, special = data.table(split), tokenization.special_ids(data.tokenizer)
     vocabulary = data.tokenizer.get_vocab()
@@ -128,7 +127,7 @@ def row_maker(config: ConfigDict, phase: Phase, data: Prepared, split: str) -> R
     # Dev's masks depend on the data alone, not on the run's seed.
     seed = config.seed if split == "train" else config.corpus.seed
 
-    def make(index: Int[np.ndarray, "batch"], epoch: Epochs) -> Batch:
+    def make(index: Numbers, epoch: Numbers) -> Batch:
         pairs = table.take(index)
         batch, candidates = frame(pairs, phase.max_seq_length, special)
         labels = pairs["is_random_next"].values.astype(np.int32)
@@ -136,12 +135,12 @@ def row_maker(config: ConfigDict, phase: Phase, data: Prepared, split: str) -> R
         batch["next_sentence_labels"] = labels
         if not masking.has_masks(config):
             return batch
-        ids, epochs = batch["input_ids"], np.broadcast_to(epoch, index.shape)
+        ids = batch["input_ids"]
         return batch | masking.mask_pairs(
             ids,
             batch["input_mask"],
             candidates & may_mask[ids],
-            functools.partial(masking.row_uniforms, seed, b"mask", epochs, index),
+            functools.partial(masking.row_uniforms, seed, b"mask", epoch, index),
             config.masking,
             phase.max_predictions_per_seq,
             special.mask,
@@ -161,7 +160,7 @@ def _packed_maker(
     shapes = masking.batch_shapes(config, phase)
     _, predictions = shapes.get("masked_lm_ids", (0, 0))
 
-    def make_packed(index: Int[np.ndarray, "batch"], epoch: Epochs) -> Batch:
+    def make_packed(index: Numbers, epoch: Numbers) -> Batch:
         pair = packed[index]
         filled = pair >= 0
         pairs = make(pair[filled], epoch[np.nonzero(filled)[0]])
@@ -238,9 +237,7 @@ class SourceMixture:
             for number, count in enumerate(rows)
         ]
 
-    def records(
-        self, place: Int[np.ndarray, "batch"], turn: Int[np.ndarray, "batch"]
-    ) -> tuple[Int[np.ndarray, "batch"], Int[np.ndarray, "batch"]]:
+    def records(self, place: Numbers, turn: Numbers) -> tuple[Numbers, Numbers]:
         """Returns the record at each position of a pass, and its source's epoch.
 
         Args:

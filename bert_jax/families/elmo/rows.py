@@ -145,7 +145,7 @@ class WordRows(Rows):
     ):
         super().__init__(features, fill)
         # Their own copy: `words` may forget.
-        self._known = np.union1d([0], self._flat["input_ids"])
+        self._known = np.union1d([0], self.table["input_ids"].values)
         self._table = words.characters(self._known)
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
