@@ -4,11 +4,12 @@ import jax
 import numpy as np
 import pytest
 import runs
-from array_record.python.array_record_data_source import ArrayRecordDataSource
+from preparing import prepared as prepare
+from preparing import read
 
 import bert_jax
 from bert_jax.config import configuration
-from bert_jax.data import prepare, records, word_vectors
+from bert_jax.data import word_vectors
 from bert_jax.workdir import metrics
 from tests.close import assert_close
 
@@ -22,12 +23,10 @@ STILL = ("--config.optimizer.learning_rate=0", "--config.train.num_steps=1")
 
 def counted_slowly(pairs, pieces):
     """Counts every token with every token, by four loops."""
-    found, begin = np.zeros((pieces, pieces)), 0
-    for length in pairs.lengths.ravel():
-        part = pairs.tokens[begin : begin + length]
-        begin += length
-        for one in range(length):
-            for other in range(length):
+    found = np.zeros((pieces, pieces))
+    for part in (part for pair in pairs for part in pair[:2]):
+        for one in range(len(part)):
+            for other in range(len(part)):
                 if 0 < abs(one - other) <= 5:
                     found[part[one], part[other]] += 1 / abs(one - other)
     return found
@@ -36,10 +35,8 @@ def counted_slowly(pairs, pieces):
 @pytest.fixture(scope="module")
 def data(micro):
     """The prepared pairs, and the numbers of a loop."""
-    prepared = prepare.prepare_pairs(configuration.load_config(micro, []), 32)
-    files = sorted(map(str, prepared.folder.glob("*train.array_record*")))
-    source = ArrayRecordDataSource(files)
-    pairs = records.parse_records(source.__getitems__(list(range(len(source)))))
+    prepared = prepare(configuration.load_config(micro, []))
+    pairs = read(prepared.folder, "train")
     return prepared, counted_slowly(pairs, len(prepared.token_counts()))
 
 
