@@ -21,6 +21,7 @@ from preparing import (
 
 from bert_jax import tokenization
 from bert_jax.data import chunks, corpus, prepare, workers
+from bert_jax.errors import UserError
 
 
 @pytest.fixture
@@ -227,3 +228,15 @@ def test_chunks_hold_two_documents_and_no_crumbs(monkeypatch):
                 assert size >= 50 or len(mine) == 1
         together = sorted(len(d.text) for chunk in filled for (d,) in chunk.documents)
         assert together == sorted(sizes)
+
+
+@pytest.mark.parametrize("size", [None, 100])
+def test_damaged_table_is_named_in_one_line(config, size):
+    data = prepared(config)
+    for path in (data.folder / "train").iterdir():
+        if size is None:
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(UserError, match=f"{data.folder}: cannot be read .*; delete"):
+        data.table("train")
