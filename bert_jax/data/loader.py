@@ -29,6 +29,7 @@ from bert_jax.data.rows import (
     scale_rows,
 )
 from bert_jax.family import FAMILIES
+from bert_jax.runtime import storage
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
 Numbers: TypeAlias = Int[np.ndarray, "batch"]
@@ -54,7 +55,8 @@ def batch_dataset(
         rows).
       rows: Rows of the global batch to read. A host reads only its rows.
     """
-    table, make = data.table(split), row_maker(config, phase, data, split)
+    table = data.table(split)
+    make = framed = row_maker(config, phase, data, split)
     if split == "dev":
         size = config.evaluate.batch_size
         order = grain.MapDataset.range(-(-table.rows // size) * size)
@@ -65,7 +67,7 @@ def batch_dataset(
     if config.corpus.weights:
         weights = config.corpus.weights
         mixed = SourceMixture(data.source_pairs(), weights, config.seed)
-        make, count = mixed.maker(make), mixed.size
+        make, count = (lambda *at: framed(*mixed.records(*at))), mixed.size
     size, before = phase.batch_size, _rows_before(config, phase)
     order = grain.MapDataset.range(count).seed(config.seed).shuffle()
 
@@ -254,10 +256,6 @@ class SourceMixture:
         record = self._first[source] + np.array(drawn, int)
         return record, position // self._rows[source]
 
-    def maker(self, make: RowMaker) -> RowMaker:
-        """Returns a function as `make`, of positions of a pass and its number."""
-        return lambda place, turn: make(*self.records(place, turn))
-
 
 @functools.lru_cache(maxsize=8)
 def _resolved(config_json: str, phase: Phase, split: str) -> grain.MapDataset:
@@ -308,10 +306,9 @@ class RunData:
         """
         if self._tokenizer is not None:
             return self._tokenizer
-        for length in self._lengths():
-            recorded = self._recorded.get(str(length), "")
-            tokens = _prepared_length(self._config, length)
-            if data := prepare.reopen_pairs(self._config.corpus, tokens, recorded):
+        data_dir = storage.storage_path(self._config.corpus.data_dir)
+        for name in self._recorded.values():
+            if data := prepare.reopen(data_dir, name):
                 return data.tokenizer
         return prepare.prepare_tokenizer(self._config)
 
@@ -369,9 +366,11 @@ class RunData:
           UserError: see `prepare.prepare_pairs`.
         """
         if length not in self._prepared:
+            around = FAMILIES[self._config.model.architecture].vocabulary.around
             self._prepared[length] = prepare.prepare_pairs(
                 self._config.corpus,
-                _prepared_length(self._config, length),
+                # A row of text alone has room for two tokens more.
+                length + WORDPIECE.around - around,
                 self.tokenizer,
                 self._recorded.get(str(length), ""),
             )
@@ -379,10 +378,3 @@ class RunData:
 
     def _lengths(self) -> list[int]:
         return sorted({phase.max_seq_length for phase in phases_of(self._config)})
-
-
-def _prepared_length(config: ConfigDict, length: int) -> int:
-    """Returns the length of pairs for rows of `length` tokens: a row of text alone has
-    room for two tokens more."""
-    around = FAMILIES[config.model.architecture].vocabulary.around
-    return length + WORDPIECE.around - around

@@ -32,7 +32,6 @@ from bert_jax.data.columns import Table
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage, untrusted
-from bert_jax.tokenization.wordpiece import WORDPIECE
 
 _REPORT = "preparation.json"
 _TOKENIZER = "tokenizer.json"
@@ -96,13 +95,10 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
         "vocab_size": settings.vocab_size,
         "lowercase": settings.lowercase,
         "sample_bytes": settings.sample_bytes,
+        "strip_accents": settings.strip_accents,
+        "kind": FAMILIES[config.model.architecture].vocabulary.name,
         **chunks.chunk_settings(config.corpus),
     }
-    if not settings.strip_accents:  # other vocabularies keep their names
-        identity["strip_accents"] = False
-    kind = FAMILIES[config.model.architecture].vocabulary
-    if kind is not WORDPIECE:
-        identity["kind"] = kind.name
     folder = data_dir / f"vocabulary-{atomic_folder.folder_fingerprint(identity)}"
     if not (folder / "metadata.json").exists():
         with atomic_folder.made_whole(folder, "metadata.json") as temporary:
@@ -200,12 +196,21 @@ def prepare_pairs(
       UserError: see `corpus.read_documents` and `writing.write_dataset`, or the disk is
         full, or the run began with other text.
     """
-    if prepared := reopen_pairs(settings, max_seq_length, recorded, tokenizer):
-        return prepared
+    shape = pairs.Settings(max_seq_length, settings.short_seq_prob, settings.nsp)
+    identity = {
+        "format": chunks.FORMAT,
+        "settings": shape._asdict(),
+        **chunks.chunk_settings(settings),
+        "by_source": bool(settings.weights),  # their values matter to the loader only
+        "full_sentences": settings.full_sentences,
+        "tokenizer": hashlib.sha256(tokenizer.to_str().encode()).hexdigest(),
+    }
     data_dir = storage.storage_path(settings.data_dir)
-    identity = _identity(settings, max_seq_length) | {
+    prepared = reopen(data_dir, recorded)
+    if prepared and identity.items() <= prepared.report.items():
+        return prepared
+    identity |= {
         "sources": corpus.text_identity(tuple(settings.sources)),
-        "tokenizer": _digest(tokenizer),
         "libraries": [
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
         ],
@@ -221,7 +226,6 @@ def prepare_pairs(
     if not (folder / _REPORT).exists():
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save_tokenizer(tokenizer, temporary)
-            shape = _shape(settings, max_seq_length)
             writing.write_dataset(settings, tokenizer, shape, identity, temporary)
     return open_folder(folder)
 
@@ -236,49 +240,10 @@ def open_folder(folder: storage.Path) -> Prepared:
     return Prepared(folder, tokenization.load(folder / _TOKENIZER), report)
 
 
-def reopen_pairs(
-    settings: ConfigDict,
-    max_seq_length: int,
-    recorded: str,
-    tokenizer: Tokenizer | None = None,
-) -> Prepared | None:
-    """Opens the data that a run has recorded, in `corpus.data_dir`.
-
-    Args:
-      settings: `config.corpus`.
-      recorded: See `prepare_pairs`.
-
-    Returns:
-      The data, or None if it is gone, or was made with other settings or
-      with another tokenizer than the one given. The text is not compared.
-    """
-    folder = storage.storage_path(settings.data_dir) / recorded
-    if not recorded or not (folder / _REPORT).exists():
-        return None
-    prepared, identity = open_folder(folder), _identity(settings, max_seq_length)
-    if tokenizer is not None:
-        identity["tokenizer"] = _digest(tokenizer)
-    return prepared if identity.items() <= prepared.report.items() else None
-
-
-def _digest(tokenizer: Tokenizer) -> str:
-    return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
-
-
-def _identity(settings: ConfigDict, max_seq_length: int) -> dict[str, Any]:
-    """Returns the settings that determine the pairs, besides text, vocabulary and
-    libraries."""
-    return {
-        "format": chunks.FORMAT,
-        "settings": _shape(settings, max_seq_length)._asdict(),
-        **chunks.chunk_settings(settings),
-        "by_source": bool(settings.weights),  # their values matter to the loader only
-        "full_sentences": settings.full_sentences,
-    }
-
-
-def _shape(settings: ConfigDict, max_seq_length: int) -> pairs.Settings:
-    return pairs.Settings(max_seq_length, settings.short_seq_prob, settings.nsp)
+def reopen(data_dir: storage.Path, recorded: str) -> Prepared | None:
+    """Opens the folder that a run has recorded, unless it is gone."""
+    is_there = recorded and (data_dir / recorded / _REPORT).exists()
+    return open_folder(data_dir / recorded) if is_there else None
 
 
 def report_text(data: Prepared) -> str:

@@ -140,17 +140,21 @@ def test_folder_is_opened_without_its_text(config, tmp_path):
     data = prepared(config)
     (tmp_path / "corpus.txt").unlink()
     name = data.folder.name
-    again = prepare.reopen_pairs(config.corpus, LENGTH, name, data.tokenizer)
+    again = prepare.prepare_pairs(config.corpus, LENGTH, data.tokenizer, name)
     assert again.folder == data.folder
     assert again.report == data.report
     assert again.tokenizer.to_str() == data.tokenizer.to_str()
     other = tokenization.build_tokenizer(
         [*tokenization.SPECIAL_TOKENS, "a"], lowercase=True
     )
-    assert prepare.reopen_pairs(config.corpus, LENGTH, name, other) is None
-    assert prepare.reopen_pairs(config.corpus, 48, name) is None
-    assert prepare.reopen_pairs(config.corpus, LENGTH, "") is None
-    assert prepare.reopen_pairs(config.corpus, LENGTH, "pairs-0") is None
+    for length, tokenizer, recorded in [
+        (LENGTH, other, name),
+        (48, data.tokenizer, name),
+        (LENGTH, data.tokenizer, ""),
+        (LENGTH, data.tokenizer, "pairs-0"),
+    ]:
+        with pytest.raises(UserError, match="no file matches"):
+            prepare.prepare_pairs(config.corpus, length, tokenizer, recorded)
 
 
 @pytest.mark.slow
