@@ -56,7 +56,10 @@ def test_prepare_ends_with_its_folder(micro, tmp_path):
     assert last.startswith("prepared: ")
     for split in ("train", "dev"):
         table = Table.open(Path(last.removeprefix("prepared: ")) / split)
-        assert set(table) == {"tokens", "size_a", "is_random_next"} and table.rows
+        assert (
+            set(table) == {"tokens", "size_a", "is_random_next", "source"}
+            and table.rows
+        )
     assert not (tmp_path / "run").exists()
 
 

@@ -65,8 +65,12 @@ def batch_dataset(
     if config.corpus.packing:
         make, count = _packed_maker(config, phase, data, make)
     if config.corpus.weights:
-        weights = config.corpus.weights
-        mixed = SourceMixture(data.source_pairs(), weights, config.seed)
+        weights, source = config.corpus.weights, table["source"].values
+        # The rows are in the order of their sources.
+        ends = np.searchsorted(
+            source, np.arange(len(weights), dtype=source.dtype), "right"
+        )
+        mixed = SourceMixture(np.diff(ends, prepend=0).tolist(), weights, config.seed)
         make, count = (lambda *at: framed(*mixed.records(*at))), mixed.size
     size, before = phase.batch_size, _rows_before(config, phase)
     order = grain.MapDataset.range(count).seed(config.seed).shuffle()

@@ -58,12 +58,6 @@ class Prepared(NamedTuple):
                 "prepare the data again"
             ) from error
 
-    def source_pairs(self) -> list[int]:
-        """Returns the pairs of each source in train, which are counted with
-        `corpus.weights`, and follow those of the sources before."""
-        train, sources = self.report["totals"]["train"], self.report["sources"]
-        return [train.get(f"source_{n}_pairs", 0) for n in range(len(sources))]
-
     def token_counts(self) -> Int64[np.ndarray, " vocab"]:
         """Returns how often each id is in the training split's pairs."""
         return np.load(io.BytesIO((self.folder / "token_counts.npy").read_bytes()))
@@ -201,7 +195,6 @@ def prepare_pairs(
         "format": chunks.FORMAT,
         "settings": shape._asdict(),
         **chunks.chunk_settings(settings),
-        "by_source": bool(settings.weights),  # their values matter to the loader only
         "full_sentences": settings.full_sentences,
         "tokenizer": hashlib.sha256(tokenizer.to_str().encode()).hexdigest(),
     }

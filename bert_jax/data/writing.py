@@ -49,12 +49,12 @@ class Part(NamedTuple):
     """The rows of a chunk."""
 
     split: str
-    # tokens (A then B of each pair, without special tokens), size_a (tokens of A) and
-    # is_random_next
+    # tokens (A then B of each pair, without special tokens), size_a (tokens of A),
+    # is_random_next, and source (of A's document, its index in `corpus.sources`, in
+    # order. With `corpus.full_sentences` it is that of the chunk's first document)
     table: Table
     # documents, pieces (segments), sentences, left_out (sentences), tokens, pairs,
-    # bytes (of text), with `corpus.weights` source_N_documents and source_N_pairs, and
-    # where there are any random (pairs with a random second part)
+    # bytes (of text), and where there are any random (pairs with a random second part)
     totals: Counter[str]
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
 
@@ -190,9 +190,6 @@ def make_part(job: Job, chunk: Chunk) -> Part:
         return Part(chunk.split, Table(), totals, keys)
     tokens, lengths, wholes, keys = _tokenize(job, chunk, totals)
     totals["documents"] = len(set(wholes))
-    source_of = [document[0].source for document in chunk.documents]
-    if by_source := bool(job.corpus.weights):  # the loader needs the pairs'
-        totals.update(f"source_{source_of[n]}_documents" for n in set(wholes))
     rng = random.Random(f"{job.corpus.seed} {chunk.split} {chunk.number} pairs")
     drawn: Iterable[pairs.Pair] = pairs.draw_pairs(lengths, rng, job.settings, wholes)
     if job.corpus.full_sentences:
@@ -205,15 +202,15 @@ def make_part(job: Job, chunk: Chunk) -> Part:
     for a, b, is_random_next in drawn:
         for span in (a, b):
             used += tokens[span.document][span.start : span.stop]
-        rows.append((len(used), a.stop - a.start, is_random_next))
-        if by_source:
-            totals[f"source_{source_of[wholes[a.document]]}_pairs"] += 1
-    ends, size_a, is_random = np.array(rows, np.int64).reshape(-1, 3).T
+        (first, *_) = chunk.documents[wholes[a.document]]
+        rows.append((len(used), a.stop - a.start, is_random_next, first.source))
+    ends, size_a, is_random, source = np.array(rows, np.int64).reshape(-1, 4).T
     totals.update(pairs=len(rows), random=int(is_random.sum()))
     table = Table(
         tokens=Column(np.array(used, job.dtype), ends),
         size_a=Column(size_a.astype(np.int32)),
         is_random_next=Column(is_random.astype(bool)),
+        source=Column(source.astype(np.min_scalar_type(len(job.corpus.sources)))),
     )
     return Part(chunk.split, table, totals, keys)
 
