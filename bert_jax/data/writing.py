@@ -122,32 +122,29 @@ def write_dataset(
         (job.aside / "dev").open("w+b") as later,
     ):
 
-        def write(split: str, job: Job, given: Iterable[Chunk]) -> Iterator[Part]:
-            """Writes a split's rows, and yields each part."""
-            results = ordered_map(make_part, job, given)
+        def write(split: str, job: Job, its_chunks: Iterable[Chunk]) -> None:
+            results = ordered_map(make_part, job, its_chunks)
             with write_table(folder / split) as add, contextlib.closing(results):
                 for part in results:
                     add(part.table)
                     totals[part.split] += part.totals
                     progress.update(part.totals["bytes"])
-                    yield part
+                    if part.split == "train":
+                        keys.write(part.keys.tobytes())
+                        ids = part.table["tokens"].values
+                        counts[:] += np.bincount(ids, minlength=vocabulary)
+                    elif job.known is None:
+                        held_back.append(part.keys)
 
         every = chunks.group_chunks(
             chunks.cut_documents(settings), chunks.split_rule(settings)
         )
-        for part in write("train", job, _set_aside(every, later)):
-            if part.split == "dev":
-                held_back.append(part.keys)
-                continue
-            keys.write(part.keys.tobytes())
-            ids = part.table["tokens"].values
-            counts += np.bincount(ids, minlength=vocabulary)
+        write("train", job, _set_aside(every, later))
         keys.flush()
         known = overlap.in_file(job.aside / "keys", np.concatenate(held_back))
         later.seek(0)
-        stored = (pickle.load(later) for _ in held_back)
-        for _ in write("dev", job._replace(known=frozenset(known.tolist())), stored):
-            pass
+        dev_chunks = (pickle.load(later) for _ in held_back)
+        write("dev", job._replace(known=frozenset(known.tolist())), dev_chunks)
     shutil.rmtree(job.aside)
     totals["dev"].update(left_out=0)  # adding counters drops zeros
     if not totals["dev"]["pairs"]:
