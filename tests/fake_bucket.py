@@ -1,5 +1,5 @@
-"""A bucket in memory behind the part of Google Cloud Storage's JSON API that gcsfs,
-TensorStore and ArrayRecord speak: https://cloud.google.com/storage/docs/json_api."""
+"""A bucket in memory behind the part of Google Cloud Storage's JSON API that gcsfs and
+TensorStore speak: https://cloud.google.com/storage/docs/json_api."""
 
 import base64
 import hashlib
@@ -55,7 +55,6 @@ class FakeGcs:
             "STORAGE_EMULATOR_HOST": self.url,  # gcsfs
             "FSSPEC_GCS_TOKEN": "anon",
             "TENSORSTORE_GCS_HTTP_URL": self.url,
-            "CLOUD_STORAGE_EMULATOR_ENDPOINT": self.url,  # ArrayRecord
             "GCE_METADATA_ROOT": "metadata.invalid",
             "GCE_METADATA_HOST": "metadata.invalid",
         }

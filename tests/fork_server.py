@@ -129,7 +129,6 @@ def _tell(news: socket.socket, number: int) -> None:
 
 def _import() -> None:
     """Imports the modules of runs, which by themselves they import on use."""
-    import array_record.python.array_record_module
     import grain
     import jax
     import optax
@@ -142,7 +141,7 @@ def _import() -> None:
     from tensorflow_datasets.core.download import download_manager, extractor
     from tensorflow_datasets.proto import tf_example_pb2
 
-    del array_record, grain, jax, optax, orbax, safetensors, scipy, sentencex
+    del grain, jax, optax, orbax, safetensors, scipy, sentencex
     del tensorboardX, read_only_builder, download_manager, extractor, tf_example_pb2
     for module in pkgutil.walk_packages(bert_jax.__path__, "bert_jax."):
         if module.name not in NOT_IMPORTED:

@@ -14,7 +14,8 @@ from runs import here
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.data import loader, masking, packing, records
+from bert_jax.data import loader, masking, packing
+from bert_jax.data.rows import PADDING_LABEL
 from bert_jax.models.config import pretraining_flops
 from bert_jax.workdir import metrics
 
@@ -40,11 +41,12 @@ def test_losses_and_weights_are_those_of_the_pairs_one_a_row(task):
     params = jax.tree.map(lambda x: 10 * x, initial_params(task.init_params))
     (phase, _) = loader.phases_of(config)
     data = task._data.of(phase.max_seq_length)
-    source = loader._Pairs(config, phase, data, "train")
-    rows = packing.packed_rows(data.folder, phase.max_seq_length)
-    assert (rows >= 0).sum(axis=1).max() >= 2
-    together = source.packed(rows, np.zeros(len(rows), int))
-    alone = source.batch(np.arange(len(source)), np.zeros(len(source), int))
+    make = loader.row_maker(config, phase, data, "train")
+    make_packed, count = loader._packed_maker(config, phase, data, make)
+    together = make_packed(np.arange(count), np.zeros(count, int))
+    assert together["sequence_ids"].max() >= 2
+    pairs = np.arange(data.table("train").rows)
+    alone = make(pairs, 0 * pairs)
     sums = [jax.jit(task.loss)(params, batch, None) for batch in (together, alone)]
     weights = [jax.jit(task.loss_weights)(batch) for batch in (together, alone)]
     assert set(sums[0]) == {"masked_lm_loss", "next_sentence_loss"}
@@ -66,10 +68,10 @@ def test_config_says_how_many_a_row(micro):
         (phase, _) = loader.phases_of(task.config)
         data = task._data.of(phase.max_seq_length)
         assert (data.folder / f"packed-{most}.npy").exists()
-        rows = packing.packed_rows(data.folder, phase.max_seq_length, most)
-        assert 2 <= (rows >= 0).sum(axis=1).max() <= most
-        source = loader._Pairs(task.config, phase, data, "train")
-        batch = source.packed(rows, np.zeros(len(rows), int))
+        make = loader.row_maker(task.config, phase, data, "train")
+        make_packed, count = loader._packed_maker(task.config, phase, data, make)
+        batch = make_packed(np.arange(count), np.zeros(count, int))
+        assert 2 <= batch["sequence_ids"].max() <= most
         named = masking.batch_shapes(task.config, phase)["cls_positions"]
         assert batch["cls_positions"].shape[1] == named[1] == most
         params = params or initial_params(task.init_params)
@@ -83,7 +85,7 @@ def test_speed_counts_pairs_and_tokens(one, task):
     lines, several = metrics.read_metrics(one, "train"), 0
     for step in (0, 14, 15, 19):  # two in each phase
         batch = loader.batch_at(task.config, step)
-        pairs = (batch["next_sentence_labels"] != records.PADDING_LABEL).sum()
+        pairs = (batch["next_sentence_labels"] != PADDING_LABEL).sum()
         several += pairs > len(batch["input_ids"])
         tokens = batch["input_mask"].sum()
         line = lines[step]

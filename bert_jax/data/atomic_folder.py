@@ -3,10 +3,13 @@
 import contextlib
 import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import fsspec
 
 from bert_jax.runtime import storage
 
@@ -41,3 +44,20 @@ def made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
         except OSError:
             if not folder.exists():
                 raise
+
+
+def local_copy(folder: storage.Path) -> Path:
+    """Returns a folder of this machine with a finished folder's files.
+
+    A bucket's are copied once, to `$XDG_CACHE_HOME/bert_jax` (in `~/.cache` if that is
+    not set).
+    """
+    if not storage.in_bucket(folder):
+        return Path(folder)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    target = Path(home, "bert_jax", "buckets", str(folder).partition("://")[2])
+    if not target.exists():
+        with made_whole(target, "") as new:
+            client, _ = fsspec.url_to_fs(str(folder))
+            client.get(f"{folder}/", f"{new}/", recursive=True)
+    return target

@@ -14,16 +14,16 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from ml_collections import ConfigDict
 
 from bert_jax.data.chunks import Chunk
-from bert_jax.data.writing import Job, Shard
+from bert_jax.data.writing import Job, Part
 from bert_jax.errors import UserError
 
 
 def ordered_map(
     settings: ConfigDict,
-    function: Callable[[Job, Chunk], Shard],
+    function: Callable[[Job, Chunk], Part],
     job: Job,
     chunks: Iterable[Chunk],
-) -> Generator[Shard, None, None]:
+) -> Generator[Part, None, None]:
     """Yields function(job, chunk) for each chunk, in their order, when all are there.
 
     Args:
@@ -35,7 +35,7 @@ def ordered_map(
       UserError: Beam does not have the runner, an option is wrong, or the pipeline
         failed.
     """
-    folder = job.aside() / f"beam-{function.__name__}"
+    folder = job.aside / f"beam-{secrets.token_hex(4)}"
     folder.mkdir()
     count = 0
     # Beam's default runs several workers one after the other.
@@ -59,14 +59,14 @@ def ordered_map(
             "config.corpus.data_dir under the same path"
         ) from error
     for number in range(1, count + 1):
-        yield pickle.loads((folder / f"shard-{number}").read_bytes())
+        yield pickle.loads((folder / f"part-{number}").read_bytes())
 
 
 def _write(
-    number: int, function: Callable[[Job, Chunk], Shard], job: Job, folder: Path
+    number: int, function: Callable[[Job, Chunk], Part], job: Job, folder: Path
 ) -> None:
     """Calls the function on a chunk, in a worker, and stores the result."""
-    path = folder / f"shard-{number}"
+    path = folder / f"part-{number}"
     if not path.exists():  # else the bundle is repeated
         chunk = pickle.loads((folder / f"chunk-{number}").read_bytes())
         _store(function(job, chunk), path)

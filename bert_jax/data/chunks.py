@@ -15,34 +15,34 @@ from bert_jax.data.corpus import Document
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
-# Bytes of text in a chunk, and so in a shard (some 6 MB of records at length 128). A
-# constant, so that the number of cores changes nothing. Large enough that a chunk,
-# which a random B comes from, holds many documents (2,500 articles or 20 books), and
-# that shards stay few (English Wikipedia: 2,500). But each core holds one in memory.
+# Bytes of text in a chunk. A constant, so that the number of cores changes nothing.
+# Large enough that a chunk, which a random B comes from, holds many documents (2,500
+# articles or 20 books). But each core holds one in memory.
 CHUNK_BYTES = 8 << 20
 SPLITS = ("train", "dev")
-FORMAT = 2  # raise it when the same settings would give different records
+FORMAT = 3  # raise it when the same settings would give different rows
 
 
 class Chunk(NamedTuple):
-    """The documents of one shard: number `number` of a split."""
+    """Documents that a core takes at a time: number `number` of a split."""
 
     split: str
     number: int
     documents: list[list[corpus.Document]]  # each as its segments
 
 
-def cut_documents(config: ConfigDict) -> Iterator[list[Document]]:
-    """Yields each document of `config.corpus.sources`, as its segments (see
-    `cut_document`).
+def cut_documents(settings: ConfigDict) -> Iterator[list[Document]]:
+    """Yields each document of the sources, as its segments (see `cut_document`).
 
     A single document is divided: its segments count as documents, so that some can be
     held out and a random second sentence comes from another segment.
 
+    Args:
+      settings: `config.corpus`, as in the functions below.
+
     Raises:
       UserError: see `corpus.read_documents`.
     """
-    settings = config.corpus
     texts = corpus.read_documents(
         tuple(settings.sources), storage.storage_path(settings.data_dir)
     )
@@ -55,10 +55,10 @@ def cut_documents(config: ConfigDict) -> Iterator[list[Document]]:
         yield from ([piece] for piece in pieces) if is_single else [pieces]
 
 
-def chunk_settings(config: ConfigDict) -> dict[str, Any]:
+def chunk_settings(settings: ConfigDict) -> dict[str, Any]:
     """Returns the settings that determine documents and splits, besides the text."""
     names = ("dev_fraction", "max_document_bytes", "language", "seed")
-    return {name: config.corpus[name] for name in names}
+    return {name: settings[name] for name in names}
 
 
 def keyed_hash(seed: int, purpose: str, index: int) -> float:
@@ -67,7 +67,7 @@ def keyed_hash(seed: int, purpose: str, index: int) -> float:
     return int.from_bytes(digest.digest()) / 2**64
 
 
-def split_rule(config: ConfigDict) -> Callable[[int], str]:
+def split_rule(settings: ConfigDict) -> Callable[[int], str]:
     """Returns a function from a document's index to its split.
 
     A document is held out when a hash of its index falls below dev_fraction. So that
@@ -75,8 +75,8 @@ def split_rule(config: ConfigDict) -> Callable[[int], str]:
     lowest hashes are always held out and the two with the highest never. Where the
     corpus has two or three documents, it is one each.
     """
-    fraction = config.corpus.dev_fraction
-    count = sum(1 for _ in itertools.islice(cut_documents(config), 100))
+    fraction = settings.dev_fraction
+    count = sum(1 for _ in itertools.islice(cut_documents(settings), 100))
     if count < 2:
         raise UserError(
             "corpus.sources: one document cannot be trained on and held back at once: "
@@ -85,7 +85,7 @@ def split_rule(config: ConfigDict) -> Callable[[int], str]:
         )
 
     def place(index: int) -> float:
-        return keyed_hash(config.corpus.seed, "dev", index)
+        return keyed_hash(settings.seed, "dev", index)
 
     order = sorted(range(count), key=place)
     least = 2 if count >= 4 else 1

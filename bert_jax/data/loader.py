@@ -1,27 +1,40 @@
 """Batches as a pure function of (config, step): nothing to save, nothing to skip.
 
-Grain shuffles, gives random access and prefetches. `_Pairs` reads and masks a whole
-batch at a time. A run resolves its data once, and then the text is not needed.
+Grain shuffles, gives random access and prefetches. A whole batch is read, framed and
+masked at a time. A run resolves its data once, and then the text is not needed.
 """
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import grain
 import numpy as np
-from jaxtyping import Bool, Int, Int32
+from jaxtyping import Bool, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config import fields
 from bert_jax.config.phases import Phase, find_phase, phases_of
-from bert_jax.data import masking, packing, prepare, records
+from bert_jax.data import masking, packing, prepare
+from bert_jax.data.columns import Table
 from bert_jax.data.prepare import Prepared
-from bert_jax.data.rows import EPOCHS, Batch, RowIndex, read_ahead, scale_rows
+from bert_jax.data.rows import (
+    EPOCHS,
+    PADDING_LABEL,
+    Batch,
+    RowIndex,
+    read_ahead,
+    scale_rows,
+)
 from bert_jax.family import FAMILIES
+from bert_jax.runtime import storage
+from bert_jax.tokenization.wordpiece import WORDPIECE
+
+Numbers: TypeAlias = Int[np.ndarray, "batch"]
+RowMaker: TypeAlias = Callable[[Numbers, Numbers], Batch]  # of rows, and their epochs
 
 
 def batch_dataset(
@@ -43,31 +56,29 @@ def batch_dataset(
         rows).
       rows: Rows of the global batch to read. A host reads only its rows.
     """
-    pairs = _Pairs(config, phase, data, split)
+    table = data.table(split)
+    make = framed = row_maker(config, phase, data, split)
     if split == "dev":
         size = config.evaluate.batch_size
-        order = grain.MapDataset.range(-(-len(pairs) // size) * size)
-        return order.batch(size).map(lambda row: pairs.batch(row[rows], 0))
-    packed, mixed, count = None, None, len(pairs)
+        order = grain.MapDataset.range(-(-table.rows // size) * size)
+        return order.batch(size).map(lambda row: make(row[rows], 0 * row[rows]))
+    count = table.rows
     if config.corpus.packing:
-        most = config.corpus.packed_pairs
-        packed = packing.packed_rows(data.folder, phase.max_seq_length, most)
-        count = len(packed)
+        make, count = _packed_maker(config, phase, data, make)
     if config.corpus.weights:
-        counts = records.source_pairs(data.report)
-        mixed = SourceMixture(counts, config.corpus.weights, config.seed)
-        count = mixed.size
+        weights, source = config.corpus.weights, table["source"].values
+        # The rows are in the order of their sources.
+        ends = np.searchsorted(
+            source, np.arange(len(weights), dtype=source.dtype), "right"
+        )
+        mixed = SourceMixture(np.diff(ends, prepend=0).tolist(), weights, config.seed)
+        make, count = (lambda *at: framed(*mixed.records(*at))), mixed.size
     size, before = phase.batch_size, _rows_before(config, phase)
     order = grain.MapDataset.range(count).seed(config.seed).shuffle()
 
-    def batch(index: int, row: Int[np.ndarray, "batch"]) -> Batch:
-        place = row[rows]
+    def batch(index: int, row: Numbers) -> Batch:
         epoch = (before + index * size + np.arange(size)[rows]) // count
-        if packed is not None:
-            return pairs.packed(packed[place], epoch)
-        if mixed is not None:
-            return pairs.batch(*mixed.records(place, epoch))
-        return pairs.batch(place, epoch)
+        return make(row[rows], epoch)
 
     return order.repeat(EPOCHS)[before:].batch(size).map_with_index(batch)
 
@@ -106,106 +117,94 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
     return _resolved(config.to_json(), phase, split)[step - first]
 
 
-class _Pairs:
-    """Makes masked batches from the prepared sentence pairs of a split."""
+def row_maker(config: ConfigDict, phase: Phase, data: Prepared, split: str) -> RowMaker:
+    """Returns a function that frames and masks rows of a split.
 
-    def __init__(self, config: ConfigDict, phase: Phase, data: Prepared, split: str):
-        self._source = records.Source(records.shard_paths(data.folder, split))
-        self._special = tokenization.special_ids(data.tokenizer)
-        vocabulary = data.tokenizer.get_vocab()
-        kind = tokenization.kind_of(data.tokenizer)
-        self._continuation = np.zeros(len(vocabulary), bool)
-        for piece, index in vocabulary.items():
-            self._continuation[index] = kind.continues(piece)
-        marks = tokenization.own_special(data.tokenizer)
-        self._masked = np.ones(len(vocabulary), bool)  # which tokens may be masked
-        self._masked[[*marks, self._special.sep]] = False
-        self._config = config
-        self._assemble = FAMILIES[config.model.architecture].assemble
-        # Dev's masks depend on the data alone, not on the run's seed.
-        self._seed = config.seed if split == "train" else config.corpus.seed
-        self._phase = phase
+    An index past the last row gives an empty row.
+    """
+    table, special = data.table(split), tokenization.special_ids(data.tokenizer)
+    vocabulary = data.tokenizer.get_vocab()
+    kind = tokenization.kind_of(data.tokenizer)
+    continues = np.zeros(len(vocabulary), bool)
+    for piece, index in vocabulary.items():
+        continues[index] = kind.continues(piece)
+    may_mask = np.ones(len(vocabulary), bool)
+    may_mask[[*tokenization.own_special(data.tokenizer), special.sep]] = False
+    frame = FAMILIES[config.model.architecture].assemble
+    # Dev's masks depend on the data alone, not on the run's seed.
+    seed = config.seed if split == "train" else config.corpus.seed
 
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def batch(
-        self, record: Int[np.ndarray, "batch"], epoch: Int[np.ndarray, "batch"] | int
-    ) -> Batch:
-        """Reads and masks records. Indices past the last record give empty rows."""
-        phase, special = self._phase, self._special
-        pairs = self._source.read(record[record < len(self)].tolist())
-        length = phase.max_seq_length
-        unmasked, candidates = self._assemble(pairs, len(record), length, special)
-        labels = np.full(len(record), records.PADDING_LABEL, np.int32)
-        labels[: len(pairs.lengths)] = pairs.is_random_next
-        unmasked["next_sentence_labels"] = labels
-        if not masking.has_masks(self._config):
-            return unmasked
-        epochs = np.broadcast_to(epoch, record.shape)
-        ids = unmasked["input_ids"]
-        masked = masking.mask_pairs(
+    def make(index: Numbers, epoch: Numbers) -> Batch:
+        pairs = table.take(index)
+        batch, candidates = frame(pairs, phase.max_seq_length, special)
+        labels = pairs["is_random_next"].values.astype(np.int32)
+        labels[index >= table.rows] = PADDING_LABEL
+        batch["next_sentence_labels"] = labels
+        if not masking.has_masks(config):
+            return batch
+        ids = batch["input_ids"]
+        return batch | masking.mask_pairs(
             ids,
-            unmasked["input_mask"],
-            candidates & self._masked[ids],
-            functools.partial(
-                masking.row_uniforms, self._seed, b"mask", epochs, record
-            ),
-            self._config.masking,
+            batch["input_mask"],
+            candidates & may_mask[ids],
+            functools.partial(masking.row_uniforms, seed, b"mask", epoch, index),
+            config.masking,
             phase.max_predictions_per_seq,
             special.mask,
-            self._continuation,
+            continues,
         )
-        return unmasked | masked
 
-    def packed(
-        self, record: Int[np.ndarray, "batch pairs"], epoch: Int[np.ndarray, "batch"]
-    ) -> Batch:
-        """Makes a `batch` whose rows share records. Negative indices mean none."""
-        filled = record >= 0
-        pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
-        masked = masking.batch_shapes(self._config, self._phase).get(
-            "masked_lm_ids", (0, 0)
-        )
-        packed = packing.pack_pairs(pairs, filled, masked[1], self._special.pad)
-        if self._config.corpus.shift_positions:
-            packed["position_ids"] += self._shifts(record[:, 0], epoch)
-        return packed
+    return make
 
-    def _shifts(
-        self, record: Int[np.ndarray, "batch"], epoch: Int[np.ndarray, "batch"]
-    ) -> Int32[np.ndarray, "batch 1"]:
-        """Returns where each row's positions begin, drawn for its first record."""
-        positions = self._config.model.max_position_embeddings
-        choices = positions - self._phase.max_seq_length + 1
-        drawn = masking.row_uniforms(self._seed, b"shift", epoch, record, 1)
-        return (drawn * choices).astype(np.int32)
+
+def _packed_maker(
+    config: ConfigDict, phase: Phase, data: Prepared, make: RowMaker
+) -> tuple[RowMaker, int]:
+    """Returns a function as `make`, of rows that share pairs, and their number."""
+    length, most = phase.max_seq_length, config.corpus.packed_pairs
+    packed = packing.packed_rows(data.folder, data.table("train"), length, most)
+    pad = tokenization.special_ids(data.tokenizer).pad
+    shapes = masking.batch_shapes(config, phase)
+    _, predictions = shapes.get("masked_lm_ids", (0, 0))
+
+    def make_packed(index: Numbers, epoch: Numbers) -> Batch:
+        pair = packed[index]
+        filled = pair >= 0
+        pairs = make(pair[filled], epoch[np.nonzero(filled)[0]])
+        batch = packing.pack_pairs(pairs, filled, predictions, pad)
+        if config.corpus.shift_positions:  # drawn for each row's first pair
+            first, seed = pair[:, 0], config.seed
+            drawn = masking.row_uniforms(seed, b"shift", epoch, first, 1)
+            choices = config.model.max_position_embeddings - length + 1
+            batch["position_ids"] += (drawn * choices).astype(np.int32)
+        return batch
+
+    return make_packed, len(packed)
 
 
 def assemble_rows(
-    pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
+    pairs: Table, length: int, special: tokenization.SpecialIds
 ) -> tuple[Batch, Bool[np.ndarray, "rows length"]]:
-    """Writes each pair to a separate row: [CLS] A [SEP] B [SEP], or [CLS] A [SEP].
+    """Frames each pair: [CLS] A [SEP] B [SEP], or [CLS] A [SEP].
 
     Args:
-      rows: Number of rows, at least as many as pairs. The others are empty.
+      pairs: Rows of `Prepared.table`. Those without tokens are empty.
       length: Tokens of a row.
 
     Returns:
       `input_ids`, `input_mask` (1 for a token, special ones too) and `segment_ids` (1
       for B and its [SEP]) [rows, length], and which positions are tokens of A and B.
     """
-    size_a, size_b = np.zeros((2, rows, 1), int)
-    size_a[: len(pairs.lengths), 0], size_b[: len(pairs.lengths), 0] = pairs.lengths.T
-    end = size_a + 2 + np.where(size_b, size_b + 1, 0)
-    end[len(pairs.lengths) :] = 0
+    size_a = pairs["size_a"].values[:, None]
+    size_b = pairs["tokens"].sizes()[:, None] - size_a
+    end = np.where(size_a, size_a + 2 + np.where(size_b, size_b + 1, 0), 0)
     column = np.arange(length)
     mask = column < end
     segments = mask & (column > size_a + 1)
     candidates = mask & (column > 0) & (column != size_a + 1) & (column != end - 1)
     ids = np.where(mask, special.sep, special.pad).astype(np.int32)
-    ids[: len(pairs.lengths), 0] = special.cls
-    ids[candidates] = pairs.tokens
+    ids[:, :1][size_a > 0] = special.cls
+    ids[candidates] = pairs["tokens"].values
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
     return {name: x.astype(np.int32) for name, x in batch.items()}, candidates
 
@@ -245,9 +244,7 @@ class SourceMixture:
             for number, count in enumerate(rows)
         ]
 
-    def records(
-        self, place: Int[np.ndarray, "batch"], turn: Int[np.ndarray, "batch"]
-    ) -> tuple[Int[np.ndarray, "batch"], Int[np.ndarray, "batch"]]:
+    def records(self, place: Numbers, turn: Numbers) -> tuple[Numbers, Numbers]:
         """Returns the record at each position of a pass, and its source's epoch.
 
         Args:
@@ -268,7 +265,7 @@ class SourceMixture:
 @functools.lru_cache(maxsize=8)
 def _resolved(config_json: str, phase: Phase, split: str) -> grain.MapDataset:
     config = ConfigDict(json.loads(config_json))
-    data = prepare.prepare_pairs(config, phase.max_seq_length)
+    data = RunData(config, None).of(phase.max_seq_length)
     return batch_dataset(config, phase, data, split)
 
 
@@ -314,9 +311,9 @@ class RunData:
         """
         if self._tokenizer is not None:
             return self._tokenizer
-        for length in self._lengths():
-            recorded = self._recorded.get(str(length), "")
-            if data := prepare.reopen_pairs(self._config, length, recorded):
+        data_dir = storage.storage_path(self._config.corpus.data_dir)
+        for name in self._recorded.values():
+            if data := prepare.reopen(data_dir, name):
                 return data.tokenizer
         return prepare.prepare_tokenizer(self._config)
 
@@ -329,7 +326,7 @@ class RunData:
         if self._config.corpus.packing:
             most = self._config.corpus.packed_pairs
             for length, data in by_length:
-                packing.packed_rows(data.folder, length, most)
+                packing.packed_rows(data.folder, data.table("train"), length, most)
         return [data for _, data in by_length]
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
@@ -361,9 +358,13 @@ class RunData:
           UserError: see `prepare.prepare_pairs`.
         """
         if length not in self._prepared:
-            recorded = self._recorded.get(str(length), "")
+            around = FAMILIES[self._config.model.architecture].vocabulary.around
             self._prepared[length] = prepare.prepare_pairs(
-                self._config, length, self.tokenizer, recorded
+                self._config.corpus,
+                # A row of text alone has room for two tokens more.
+                length + WORDPIECE.around - around,
+                self.tokenizer,
+                self._recorded.get(str(length), ""),
             )
         return self._prepared[length]
 

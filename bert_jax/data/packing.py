@@ -15,8 +15,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from bert_jax.data import records, workers
-from bert_jax.data.rows import Batch, Feature, RowIndex, Rows, padded_length, scale_rows
+from bert_jax.data.columns import Table
+from bert_jax.data.rows import (
+    PADDING_LABEL,
+    Batch,
+    Feature,
+    RowIndex,
+    Rows,
+    padded_length,
+    scale_rows,
+)
 from bert_jax.runtime import storage
 
 # Maximum number of pairs in a row, by default (`corpus.packed_pairs`). At length 512
@@ -27,7 +35,6 @@ from bert_jax.runtime import storage
 # 94%.
 PAIRS = 4
 
-_READ = 4096  # records in one call
 _NONE = -1  # in a row of the plan: no pair
 # Columns that belong to a shared row, not to each of its texts.
 _TOKENS = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids")
@@ -35,21 +42,22 @@ _PLACES = "cls_positions"
 
 
 def packed_rows(
-    folder: storage.Path, limit: int, pairs: int = PAIRS
+    folder: storage.Path, table: Table, limit: int, pairs: int = PAIRS
 ) -> Int32[np.ndarray, "rows pairs"]:
-    """Returns the training records of each packed row, -1 where there is none.
+    """Returns the training pairs of each packed row, -1 where there is none.
 
     Reads them from the folder. If they are missing, first computes and stores them
     there, and prints how full the rows are.
 
     Args:
       folder: Folder of prepared sentence pairs.
+      table: The training pairs.
       limit: Tokens of a row, the pairs' `max_seq_length`.
       pairs: Maximum number of pairs in a row.
     """
     path = folder / f"packed-{pairs}.npy"
     if not path.exists():
-        tokens = record_lengths(folder)
+        tokens = row_lengths(table)
         packed, file = plan_rows(tokens, limit, pairs), io.BytesIO()
         np.save(file, packed)
         storage.write_atomically(path, file.getvalue())
@@ -145,7 +153,7 @@ def pack_pairs(
             packed[name][target] = pairs[name][pair, column]
         starts = packed["cls_positions"][filled]
         packed["masked_lm_positions"][target] += starts[pair]
-    labels = np.full(filled.shape, records.PADDING_LABEL, np.int32)
+    labels = np.full(filled.shape, PADDING_LABEL, np.int32)
     labels[filled] = pairs["next_sentence_labels"]
     packed["next_sentence_labels"] = labels
     return packed
@@ -217,20 +225,11 @@ def _patterns(counts: list[int], limit: int, pairs: int) -> dict[tuple[int, ...]
     return full
 
 
-def record_lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
-    """Returns the tokens of each training record, special tokens included."""
-    shards = records.shard_paths(folder, "train")
-    return np.concatenate([*workers.ordered_map(_lengths_of, None, shards)])
-
-
-def _lengths_of(_: None, shard: str) -> Int32[np.ndarray, " records"]:
-    source = records.Source([shard])
-    lengths = [np.zeros(0, int)]  # a shard may be empty
-    for first in range(0, len(source), _READ):
-        parts = source.read(range(first, min(first + _READ, len(source)))).lengths
-        # [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
-        lengths.append(parts.sum(axis=1) + 2 + (parts[:, 1] > 0))
-    return np.concatenate(lengths, dtype=np.int32)
+def row_lengths(table: Table) -> Int[np.ndarray, " pairs"]:
+    """Returns the tokens of each pair, special tokens included."""
+    sizes = table["tokens"].sizes()
+    # [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+    return sizes + 2 + (sizes > table["size_a"].values)
 
 
 class PackedRows(Rows):

@@ -1,10 +1,10 @@
-"""Preparation of text as sentence pairs on disk: a TFDS data set, sharded ArrayRecord.
+"""Preparation of text as sentence pairs on disk: a table for train and one for dev.
 
     documents -> segments -> train and dev (-> a vocabulary, on a sample) -> chunks
-    -> (on every core) sentences -> token ids -> pairs -> a shard for each chunk
+    -> (on every core) sentences -> token ids -> pairs -> rows of a table
 
 Dev is written last, without the sentences that train also has.
-A chunk's records depend on its documents and (seed, split, chunk) alone, so the number
+A chunk's rows depend on its documents and (seed, split, chunk) alone, so the number
 of cores does not change the result. Memory holds a few chunks per core, whatever the
 size of the corpus. The folder is named after a fingerprint of everything that
 determines its content, and is renamed to that name once complete.
@@ -28,10 +28,10 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import atomic_folder, chunks, corpus, pairs, writing
+from bert_jax.data.columns import Table
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage, untrusted
-from bert_jax.tokenization.wordpiece import WORDPIECE
 
 _REPORT = "preparation.json"
 _TOKENIZER = "tokenizer.json"
@@ -43,6 +43,20 @@ class Prepared(NamedTuple):
     folder: storage.Path
     tokenizer: Tokenizer
     report: dict[str, Any]  # the settings, and `totals` of each split
+
+    def table(self, split: str) -> Table:
+        """Returns the rows of a split, whose columns `writing.Part` describes.
+
+        Raises:
+          UserError: they are missing or damaged.
+        """
+        try:
+            return Table.open(atomic_folder.local_copy(self.folder / split))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{self.folder}: cannot be read ({error}); delete this folder to "
+                "prepare the data again"
+            ) from error
 
     def token_counts(self) -> Int64[np.ndarray, " vocab"]:
         """Returns how often each id is in the training split's pairs."""
@@ -75,13 +89,10 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
         "vocab_size": settings.vocab_size,
         "lowercase": settings.lowercase,
         "sample_bytes": settings.sample_bytes,
-        **chunks.chunk_settings(config),
+        "strip_accents": settings.strip_accents,
+        "kind": FAMILIES[config.model.architecture].vocabulary.name,
+        **chunks.chunk_settings(config.corpus),
     }
-    if not settings.strip_accents:  # other vocabularies keep their names
-        identity["strip_accents"] = False
-    kind = FAMILIES[config.model.architecture].vocabulary
-    if kind is not WORDPIECE:
-        identity["kind"] = kind.name
     folder = data_dir / f"vocabulary-{atomic_folder.folder_fingerprint(identity)}"
     if not (folder / "metadata.json").exists():
         with atomic_folder.made_whole(folder, "metadata.json") as temporary:
@@ -98,10 +109,10 @@ def _train_tokenizer(
       UserError: The sample has no text, because a document exceeds `sample_bytes`.
     """
     settings = config.tokenizer
-    split_of = chunks.split_rule(config)
+    split_of = chunks.split_rule(config.corpus)
     texts = (
         piece.text
-        for index, document in enumerate(chunks.cut_documents(config))
+        for index, document in enumerate(chunks.cut_documents(config.corpus))
         if split_of(index) == "train"
         for piece in document
     )
@@ -158,22 +169,20 @@ def sample_documents(documents: Iterable[str], max_bytes: int, seed: int) -> lis
 
 
 def prepare_pairs(
-    config: ConfigDict,
+    settings: ConfigDict,
     max_seq_length: int,
-    tokenizer: Tokenizer | None = None,
+    tokenizer: Tokenizer,
     recorded: str = "",
 ) -> Prepared:
     """Returns the corpus's sentence pairs, and makes them if they are missing.
 
-    Their folder opens with `tfds.builder_from_directory` and has, besides the splits
-    `train` and `dev`, token_counts.npy, the vocabulary and preparation.json (settings
-    and totals). It is named after the settings and the sizes and times of the text's
-    files.
+    Their folder has the tables `train` and `dev`, token_counts.npy, the vocabulary and
+    preparation.json (settings and totals). It is named after the settings and the sizes
+    and times of the text's files.
 
     Args:
-      config: The whole config, of which `corpus`, `tokenizer` and `init_from` matter.
+      settings: `config.corpus`.
       max_seq_length: Tokens of a row, [CLS] and [SEP] included.
-      tokenizer: Tokenizer. None means the one from `prepare_tokenizer`.
       recorded: Name of the folder when a resumed run started. It is enough, if it
         exists and has these settings, and the text may be gone.
 
@@ -181,14 +190,20 @@ def prepare_pairs(
       UserError: see `corpus.read_documents` and `writing.write_dataset`, or the disk is
         full, or the run began with other text.
     """
-    tokenizer = tokenizer or prepare_tokenizer(config)
-    if prepared := reopen_pairs(config, max_seq_length, recorded, tokenizer):
-        return prepared
-    data_dir = storage.storage_path(config.corpus.data_dir)
-    identity = _identity(config, max_seq_length) | {
+    shape = pairs.Settings(max_seq_length, settings.short_seq_prob, settings.nsp)
+    identity = {
         "format": chunks.FORMAT,
-        "sources": corpus.text_identity(tuple(config.corpus.sources)),
-        "tokenizer": _digest(tokenizer),
+        "settings": shape._asdict(),
+        **chunks.chunk_settings(settings),
+        "full_sentences": settings.full_sentences,
+        "tokenizer": hashlib.sha256(tokenizer.to_str().encode()).hexdigest(),
+    }
+    data_dir = storage.storage_path(settings.data_dir)
+    prepared = reopen(data_dir, recorded)
+    if prepared and identity.items() <= prepared.report.items():
+        return prepared
+    identity |= {
+        "sources": corpus.text_identity(tuple(settings.sources)),
         "libraries": [
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
         ],
@@ -198,14 +213,13 @@ def prepare_pairs(
         raise UserError(
             "config.corpus.sources: the text has changed since the run started, and "
             f"the data prepared then, {recorded}, is not in config.corpus.data_dir="
-            f"{config.corpus.data_dir}: restore either (cp -p and rsync -a keep "
+            f"{settings.data_dir}: restore either (cp -p and rsync -a keep "
             "times), or use another --workdir"
         )
     if not (folder / _REPORT).exists():
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save_tokenizer(tokenizer, temporary)
-            settings = _settings(config, max_seq_length)
-            writing.write_dataset(config, tokenizer, settings, identity, temporary)
+            writing.write_dataset(settings, tokenizer, shape, identity, temporary)
     return open_folder(folder)
 
 
@@ -219,53 +233,10 @@ def open_folder(folder: storage.Path) -> Prepared:
     return Prepared(folder, tokenization.load(folder / _TOKENIZER), report)
 
 
-def reopen_pairs(
-    config: ConfigDict,
-    max_seq_length: int,
-    recorded: str,
-    tokenizer: Tokenizer | None = None,
-) -> Prepared | None:
-    """Opens the data that a run has recorded, in `config.corpus.data_dir`.
-
-    Args:
-      recorded: See `prepare_pairs`.
-
-    Returns:
-      The data, or None if it is gone, or was made with other settings than the config's
-      or with another tokenizer than the one given. The text is not compared.
-    """
-    folder = storage.storage_path(config.corpus.data_dir) / recorded
-    if not recorded or not (folder / _REPORT).exists():
-        return None
-    prepared, settings = open_folder(folder), _identity(config, max_seq_length)
-    if tokenizer is not None:
-        settings["tokenizer"] = _digest(tokenizer)
-    return prepared if settings.items() <= prepared.report.items() else None
-
-
-def _digest(tokenizer: Tokenizer) -> str:
-    return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
-
-
-def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
-    """Returns the settings that determine the pairs, besides text, vocabulary and
-    libraries."""
-    shape = {"settings": _settings(config, max_seq_length)._asdict()}
-    identity = shape | chunks.chunk_settings(config)
-    if config.corpus.weights:  # their values matter to the loader only
-        identity["by_source"] = True
-    if config.corpus.full_sentences:
-        identity["full_sentences"] = True
-    return identity
-
-
-def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
-    # A row of text alone has room for two tokens more.
-    around = FAMILIES[config.model.architecture].vocabulary.around
-    max_seq_length += WORDPIECE.around - around
-    return pairs.Settings(
-        max_seq_length, config.corpus.short_seq_prob, config.corpus.nsp
-    )
+def reopen(data_dir: storage.Path, recorded: str) -> Prepared | None:
+    """Opens the folder that a run has recorded, unless it is gone."""
+    is_there = recorded and (data_dir / recorded / _REPORT).exists()
+    return open_folder(data_dir / recorded) if is_there else None
 
 
 def report_text(data: Prepared) -> str:

@@ -1,6 +1,5 @@
 """Texts as sequences, stored without padding, and padded batches."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
@@ -9,12 +8,16 @@ from jaxtyping import Int, Int32
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax.data import workers
+from bert_jax.data.columns import Column, Table
 from bert_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]
 
 # The rows of a global batch that a process reads.
 RowIndex = slice | Int[np.ndarray, "local"]
+
+# The next sentence label where there is no pair.
+PADDING_LABEL = -1
 
 # Practically endless: Grain's endless repetition has no length in batches of 1.
 EPOCHS = 1_000_000
@@ -77,44 +80,33 @@ class Feature(NamedTuple):
 
 
 class Rows:
-    """The columns of some features, one flat array each.
+    """The columns of some features.
 
     Args:
       features: At least one feature, all with the same columns.
       fill: Padding value of each column that is not padded with 0.
+
+    Attributes:
+      table: The columns. Those of tokens have [tokens] or [tokens, choices].
+      lengths: Tokens of each row.
     """
 
     def __init__(self, features: Sequence[Feature], fill: Mapping[str, int]):
         self._fill = dict(fill)
-        self.lengths = np.array(
-            [np.shape(feature.columns["input_ids"])[-1] for feature in features]
-        )
-        self._ends = np.cumsum(self.lengths)
-        self._flat: dict[str, np.ndarray] = {}
-        self._scalar: dict[str, np.ndarray] = {}
-        for name in features[0].columns:
-            values = [feature.columns[name] for feature in features]
-            kind = np.asarray(values[0]).dtype.kind
-            if np.ndim(values[0]) == 0 or kind == "f":
-                dtype = np.float32 if kind == "f" else np.int32
-                self._scalar[name] = np.asarray(values, dtype)
-            else:
-                self._flat[name] = np.concatenate(values, axis=-1).astype(np.int32)
+        self.table = Table.of_rows([feature.columns for feature in features])
+        self.lengths = self.table["input_ids"].sizes()
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return self.table.rows
 
     @property
     def segments(self) -> int:
         """Number of segments of the texts: 2 for pairs."""
-        return 1 + int(self._flat["segment_ids"].max(initial=0))
+        return 1 + int(self.table["segment_ids"].values.max(initial=0))
 
     def digest(self) -> str:
         """Returns a digest that identifies these rows and their order."""
-        hashed = hashlib.sha256(self.lengths.tobytes())
-        for name, values in sorted((self._flat | self._scalar).items()):
-            hashed.update(name.encode() + np.ascontiguousarray(values).tobytes())
-        return hashed.hexdigest()
+        return self.table.digest()
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
         """Returns rows as arrays [batch, length] (or [batch, choices, length]).
@@ -127,30 +119,20 @@ class Rows:
           The columns, `input_mask` (1 for a token), and `row_weights` [batch]: 0 for a
           padding row.
         """
-        real = np.flatnonzero(indices < len(self))
-        batch: Batch = {}
-        for name, flat in self._flat.items():
-            shape = (len(indices), *flat.shape[:-1], length)
-            batch[name] = np.full(shape, self._fill.get(name, 0), np.int32)
-        masked = "input_mask" not in batch
-        if masked:
-            batch["input_mask"] = np.zeros_like(batch["input_ids"])
-        for row in real:
-            end = self._ends[indices[row]]
-            size = self.lengths[indices[row]]
-            for name, flat in self._flat.items():
-                batch[name][row, ..., :size] = flat[..., end - size : end]
-            if masked:
-                batch["input_mask"][row, ..., :size] = 1
-        for name, scalars in self._scalar.items():
-            batch[name] = np.zeros((len(indices), *scalars.shape[1:]), scalars.dtype)
-            batch[name][real] = scalars[indices[real]]
-        batch["row_weights"] = (indices < len(self)).astype(np.float32)
-        return batch
+        taken = self.table.take(indices)
+        ids, ends = taken["input_ids"]
+        taken.setdefault("input_mask", Column(np.ones_like(ids), ends))
+        batch = {}
+        for name, column in taken.items():
+            batch[name] = column.values
+            if column.ends is not None:
+                padded = column.pad(length, self._fill.get(name, 0))
+                batch[name] = np.moveaxis(padded, 1, -1)
+        return batch | {"row_weights": (indices < len(self)).astype(np.float32)}
 
     def fraction(self, token: int) -> float:
         """Returns the fraction of this one among all tokens."""
-        return float(np.mean(self._flat["input_ids"] == token))
+        return float(np.mean(self.table["input_ids"].values == token))
 
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
         """Returns the length to pad these rows to: one of LENGTHS, or the limit."""

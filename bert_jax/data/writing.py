@@ -1,35 +1,33 @@
 """Writing of a corpus's sentence pairs: train, then dev without train's sentences.
 
-Each core turns chunks of documents into shards of records.
+Each core turns chunks of documents into tables, which this process adds to a split's.
 """
 
 import contextlib
 import functools
 import importlib.util
 import json
-import os
 import pickle
 import random
-import secrets
 import shutil
 import sys
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
-from array_record.python import array_record_module
-from jaxtyping import Int64, UInt64
+from jaxtyping import UInt64
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
 from bert_jax import tokenization
-from bert_jax.data import chunks, corpus, overlap, pairs, records, workers
+from bert_jax.data import chunks, corpus, overlap, pairs, workers
 from bert_jax.data.chunks import Chunk
+from bert_jax.data.columns import Column, Table, write_table
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
 
@@ -37,42 +35,34 @@ from bert_jax.errors import UserError
 class Job(NamedTuple):
     """The settings that the chunks of a corpus share."""
 
-    folder: Path
+    aside: Path  # a folder of temporary files, deleted at the end
     words: Words
-    vocabulary: int  # tokens
+    dtype: np.dtype  # of token ids
     corpus: ConfigDict  # config.corpus
     settings: pairs.Settings
     separator: int  # the id between documents that share rows
-    # For dev, after all of train is written: keys of the sentences to leave out.
-    known: frozenset[int] = frozenset()
-
-    def aside(self) -> Path:
-        """Returns the folder of temporary files, deleted at the end."""
-        return self.folder / "aside"
+    # Keys of dev's sentences that train has too. None until all of train is written.
+    known: frozenset[int] | None = None
 
 
-class Shard(NamedTuple):
-    """A report of the records written for a chunk."""
+class Part(NamedTuple):
+    """The rows of a chunk."""
 
     split: str
-    number: int
+    # tokens (A then B of each pair, without special tokens), size_a (tokens of A),
+    # is_random_next, and source (of A's document, its index in `corpus.sources`, in
+    # order. With `corpus.full_sentences` it is that of the chunk's first document)
+    table: Table
     # documents, pieces (segments), sentences, left_out (sentences), tokens, pairs,
-    # bytes (of text), with `corpus.weights` source_N_documents and source_N_pairs, and
-    # where there are any random (pairs with a random second part)
+    # bytes (of text), and where there are any random (pairs with a random second part)
     totals: Counter[str]
-    counts: Int64[np.ndarray, " vocab"]  # count of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
-
-
-def part_path(folder: Path, split: str, number: int) -> Path:
-    """Returns the path of a shard until the number of shards is known."""
-    return folder / f"{split}-{number}"
 
 
 # `workers.ordered_map`, or the same on Apache Beam.
 OrderedMap: TypeAlias = Callable[
-    [Callable[[Job, Chunk], Shard], Job, Iterable[Chunk]],
-    Generator[Shard, None, None],
+    [Callable[[Job, Chunk], Part], Job, Iterable[Chunk]],
+    Generator[Part, None, None],
 ]
 
 
@@ -98,44 +88,64 @@ def runner_map(settings: ConfigDict) -> OrderedMap:
 
 
 def write_dataset(
-    config: ConfigDict,
+    settings: ConfigDict,
     tokenizer: Tokenizer,
-    settings: pairs.Settings,
+    shape: pairs.Settings,
     identity: dict[str, Any],
     folder: Path,
 ) -> None:
-    """Writes both splits and their metadata into a new folder.
+    """Writes both splits, the counts of ids and the report into a new folder.
+
+    Args:
+      settings: `config.corpus`.
 
     Raises:
       UserError: see `chunks.split_rule`, or train has all the held-out sentences too.
     """
     start = time.monotonic()
+    vocabulary = tokenizer.get_vocab_size()
     job = Job(
-        folder.absolute(),
+        folder.absolute() / "aside",
         Words(tokenizer),
-        tokenizer.get_vocab_size(),
-        config.corpus,
+        np.min_scalar_type(vocabulary - 1),
         settings,
+        shape,
         tokenization.special_ids(tokenizer).sep,
     )
-    aside = job.aside()
-    aside.mkdir()
-    ordered_map = runner_map(config.corpus)
-    with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
-        train, counts, held_back = _write_train(ordered_map, job, config, progress)
-        keys = overlap.in_file(aside / "train", np.concatenate(held_back))
-        known = frozenset(keys.tolist())
-        stored = (aside / f"dev-{number}" for number in range(len(held_back)))
-        held_out = (pickle.loads(path.read_bytes()) for path in stored)
-        results = ordered_map(write_shard, job._replace(known=known), held_out)
-        with contextlib.closing(results):
-            dev = [_without_arrays(shard, progress) for shard in results]
-    shards = train + dev
-    shutil.rmtree(aside)
-    totals = {
-        split: sum((s.totals for s in shards if s.split == split), Counter())
-        for split in chunks.SPLITS
-    }
+    job.aside.mkdir()
+    ordered_map = runner_map(settings)
+    counts, held_back = np.zeros(vocabulary, np.int64), []
+    totals = {split: Counter[str]() for split in chunks.SPLITS}
+    with (
+        tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress,
+        (job.aside / "keys").open("wb") as keys,
+        (job.aside / "dev").open("w+b") as later,
+    ):
+
+        def write(split: str, job: Job, its_chunks: Iterable[Chunk]) -> None:
+            results = ordered_map(make_part, job, its_chunks)
+            with write_table(folder / split) as add, contextlib.closing(results):
+                for part in results:
+                    add(part.table)
+                    totals[part.split] += part.totals
+                    progress.update(part.totals["bytes"])
+                    if part.split == "train":
+                        keys.write(part.keys.tobytes())
+                        ids = part.table["tokens"].values
+                        counts[:] += np.bincount(ids, minlength=vocabulary)
+                    elif job.known is None:
+                        held_back.append(part.keys)
+
+        every = chunks.group_chunks(
+            chunks.cut_documents(settings), chunks.split_rule(settings)
+        )
+        write("train", job, _set_aside(every, later))
+        keys.flush()
+        known = overlap.in_file(job.aside / "keys", np.concatenate(held_back))
+        later.seek(0)
+        dev_chunks = (pickle.load(later) for _ in held_back)
+        write("dev", job._replace(known=frozenset(known.tolist())), dev_chunks)
+    shutil.rmtree(job.aside)
     totals["dev"].update(left_out=0)  # adding counters drops zeros
     if not totals["dev"]["pairs"]:
         raise UserError(
@@ -143,7 +153,6 @@ def write_dataset(
             "so the text repeats itself; remove the copies, or raise "
             "corpus.dev_fraction"
         )
-    _write_metadata(shards, folder)
     np.save(folder / "token_counts.npy", counts)
     with open(folder / "preparation.json", "w", encoding="utf-8") as file:
         json.dump(identity | {"totals": totals}, file, indent=1)
@@ -156,66 +165,28 @@ def write_dataset(
     )
 
 
-def _write_train(
-    ordered_map: OrderedMap, job: Job, config: ConfigDict, progress: tqdm
-) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], list[UInt64[np.ndarray, " _"]]]:
-    """Writes train, and stores dev's chunks.
-
-    Returns:
-      Train's shards, the ids' counts in all of them, and the keys of the sentences of
-      each chunk of dev. The keys of train's sentences are in `aside / "train"`.
-    """
-    every_chunk = chunks.group_chunks(
-        chunks.cut_documents(config), chunks.split_rule(config)
-    )
-    shards, held_back = [], []
-    counts = np.zeros(job.vocabulary, np.int64)
-    results = ordered_map(first_pass, job, every_chunk)
-    with contextlib.closing(results), (job.aside() / "train").open("wb") as keys:
-        for shard in results:
-            if shard.split == "dev":
-                held_back.append(shard.keys)
-                continue
-            counts += shard.counts
-            keys.write(shard.keys.tobytes())
-            shards.append(_without_arrays(shard, progress))
-    return shards, counts, held_back
+def _set_aside(every: Iterable[Chunk], later: BinaryIO) -> Iterator[Chunk]:
+    """Yields all chunks, and stores those of dev."""
+    for chunk in every:
+        if chunk.split == "dev":
+            pickle.dump(chunk, later)
+        yield chunk
 
 
-def _without_arrays(shard: Shard, progress: tqdm) -> Shard:
-    """Returns the report only, because there may be thousands of shards."""
-    progress.update(shard.totals["bytes"])
-    return shard._replace(counts=shard.counts[:0], keys=shard.keys[:0])
-
-
-def first_pass(job: Job, chunk: Chunk) -> Shard:
-    """Writes a chunk of train. Stores one of dev, which is written later, and returns
-    its keys."""
-    if chunk.split == "train":
-        return write_shard(job, chunk)
-    (job.aside() / f"dev-{chunk.number}").write_bytes(pickle.dumps(chunk))
-    keys = overlap.sentence_keys(
-        sentence
-        for document in chunk.documents
-        for piece in document
-        for sentence in corpus.split_sentences(piece, job.corpus.language)
-    )
-    none = np.zeros(0, np.int64)
-    return Shard(chunk.split, chunk.number, Counter(), none, keys)
-
-
-def write_shard(job: Job, chunk: Chunk) -> Shard:
-    """Writes a chunk's pairs to one ArrayRecord file, at `part_path`.
-
-    Raises:
-      OSError: the disk is full.
-    """
+def make_part(job: Job, chunk: Chunk) -> Part:
+    """Draws the pairs of a chunk. Of dev's it returns only the keys, until all of
+    train's are known."""
     totals: Counter[str] = Counter()
+    if chunk.split == "dev" and job.known is None:
+        keys = overlap.sentence_keys(
+            sentence
+            for document in chunk.documents
+            for piece in document
+            for sentence in corpus.split_sentences(piece, job.corpus.language)
+        )
+        return Part(chunk.split, Table(), totals, keys)
     tokens, lengths, wholes, keys = _tokenize(job, chunk, totals)
     totals["documents"] = len(set(wholes))
-    source_of = [document[0].source for document in chunk.documents]
-    if by_source := bool(job.corpus.weights):  # the loader needs the pairs'
-        totals.update(f"source_{source_of[n]}_documents" for n in set(wholes))
     rng = random.Random(f"{job.corpus.seed} {chunk.split} {chunk.number} pairs")
     drawn: Iterable[pairs.Pair] = pairs.draw_pairs(lengths, rng, job.settings, wholes)
     if job.corpus.full_sentences:
@@ -224,34 +195,21 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             tokens, lengths, wholes, longest, job.separator
         )
         tokens = [ids]
-    encoded = [records.encode_varints(np.frombuffer(ids, np.int32)) for ids in tokens]
-    used = array("i")
-    # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
-    # Renamed when complete: Beam may have two workers write the same shard.
-    new = job.aside() / f"{chunk.split}-{chunk.number}.{secrets.token_hex(4)}"
-    options = "group_size:1,uncompressed"
-    writer = array_record_module.ArrayRecordWriter(str(new), options)
-    try:
-        for a, b, is_random_next in drawn:
-            tokens_a = encoded[a.document].part(a.start, a.stop)
-            tokens_b = encoded[b.document].part(b.start, b.stop)
-            writer.write(records.serialize_pair(tokens_a, tokens_b, is_random_next))
-            for part in (a, b):
-                used += tokens[part.document][part.start : part.stop]
-            totals["pairs"] += 1
-            if is_random_next:
-                totals["random"] += 1
-            if by_source:
-                totals[f"source_{source_of[wholes[a.document]]}_pairs"] += 1
-        writer.close()
-    except RuntimeError as error:  # ArrayRecord's, for a full disk
-        raise UserError(
-            f"config.corpus.data_dir: cannot write the prepared data ({error}); make "
-            "room there, or name another folder"
-        ) from error
-    new.rename(part_path(job.folder, chunk.split, chunk.number))
-    counts = np.bincount(used, minlength=job.vocabulary)
-    return Shard(chunk.split, chunk.number, totals, counts, keys)
+    used, rows = array("i"), []
+    for a, b, is_random_next in drawn:
+        for span in (a, b):
+            used += tokens[span.document][span.start : span.stop]
+        (first, *_) = chunk.documents[wholes[a.document]]
+        rows.append((len(used), a.stop - a.start, is_random_next, first.source))
+    ends, size_a, is_random, source = np.array(rows, np.int64).reshape(-1, 4).T
+    totals.update(pairs=len(rows), random=int(is_random.sum()))
+    table = Table(
+        tokens=Column(np.array(used, job.dtype), ends),
+        size_a=Column(size_a.astype(np.int32)),
+        is_random_next=Column(is_random.astype(bool)),
+        source=Column(source.astype(np.min_scalar_type(len(job.corpus.sources)))),
+    )
+    return Part(chunk.split, table, totals, keys)
 
 
 def _tokenize(
@@ -281,34 +239,3 @@ def _tokenize(
                 wholes.append(number)
                 every.append(keys)
     return tokens, lengths, wholes, np.concatenate(every)
-
-
-def _write_metadata(shards: list[Shard], folder: Path) -> None:
-    """Names the shards as TFDS does and describes them for `builder_from_directory`."""
-    import tensorflow_datasets as tfds  # slow, and no worker calls this
-
-    template = tfds.core.ShardedFileTemplate(
-        data_dir=folder, dataset_name="pairs", filetype_suffix="array_record"
-    )
-    infos = []
-    for split in chunks.SPLITS:
-        parts = [shard for shard in shards if shard.split == split]
-        names = template.replace(split=split)
-        paths = names.sharded_filepaths(num_shards=len(parts))
-        for part, path in zip(parts, paths, strict=True):
-            part_path(folder, split, part.number).rename(path)
-        infos.append(
-            tfds.core.SplitInfo(
-                name=split,
-                shard_lengths=[part.totals["pairs"] for part in parts],
-                num_bytes=sum(map(os.path.getsize, paths)),
-                filename_template=names,
-            )
-        )
-    tfds.folder_dataset.write_metadata(
-        data_dir=folder,
-        features=records.record_features(),
-        split_infos=infos,
-        check_data=False,  # would need TensorFlow
-        description="Sentence pairs for BERT's pre-training.",
-    )

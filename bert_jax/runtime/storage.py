@@ -190,6 +190,7 @@ def make_folder(folder: Path) -> None:
 
 def upload_folder(folder: pathlib.Path, target: Path, last: str) -> None:
     """Copies a folder's files. The file `last` comes last and marks completion."""
-    names = {path.name for path in folder.iterdir()} - {last}
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix() for path in paths} - {last}
     for name in (*sorted(names), last):
         epath.Path(folder / name).copy(target / name, overwrite=True)

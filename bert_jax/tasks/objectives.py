@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bert_jax.data import records
+from bert_jax.data.rows import PADDING_LABEL
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.registry import OBJECTIVES as OBJECTIVES
 from bert_jax.tasks.cross_entropy import cross_entropy
@@ -102,7 +102,7 @@ LEFT_TO_RIGHT = Objective(
 
 def real_pairs(batch: Arrays) -> Float[Array, "batch *pairs"]:
     """Returns 1 for a real pair, 0 where one only pads the batch or the row."""
-    return (batch["next_sentence_labels"] != records.PADDING_LABEL).astype(jnp.float32)
+    return (batch["next_sentence_labels"] != PADDING_LABEL).astype(jnp.float32)
 
 
 def next_sentence_losses(outputs: Arrays, batch: Arrays) -> Scalars:

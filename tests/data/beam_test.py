@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from preparing import make_config, write_corpus
+from preparing import contents, made, make_config, prepared, write_corpus
 
-from bert_jax.data import chunks, prepare
+from bert_jax.data import chunks
 from bert_jax.data.chunks import Chunk
-from bert_jax.data.writing import Job, Shard
+from bert_jax.data.columns import Column, Table
+from bert_jax.data.writing import Job, Part
 from bert_jax.errors import UserError
 
 TWO, TWICE = "--direct_num_workers=2", "--direct_runner_bundle_repeat=2"
@@ -28,8 +29,7 @@ def mapped(tmp_path):
 
     def run(function, count, *options):
         settings = ConfigDict({"runner": "FnApiRunner", "beam_options": options})
-        job = Job(tmp_path, None, 0, settings, None, 0)
-        job.aside().mkdir()
+        job = Job(tmp_path, None, None, settings, None, 0)
         numbered = [Chunk("train", number, []) for number in range(count)]
         return beam.ordered_map(settings, function, job, numbered)
 
@@ -39,13 +39,13 @@ def mapped(tmp_path):
 def pids(_, chunk):
     """A result with this process's number."""
     time.sleep(0.1)
-    none = np.zeros(0, np.int64)
-    return Shard("train", chunk.number, Counter(pid=os.getpid()), none, none)
+    table = Table(number=Column(np.array([chunk.number])))
+    return Part("train", table, Counter(pid=os.getpid()), np.zeros(0))
 
 
 def notes(job, chunk):
     """Returns a result and leaves a file for each call."""
-    os.close(tempfile.mkstemp(prefix=f"call-{chunk.number}-", dir=job.folder)[0])
+    os.close(tempfile.mkstemp(prefix=f"call-{chunk.number}-", dir=job.aside)[0])
     return pids(job, chunk)
 
 
@@ -70,12 +70,9 @@ def test_beam_gives_the_pools_bytes(tmp_path, monkeypatch, capfd):
     for runner in ("", "FnApiRunner"):
         config = make_config(tmp_path, **{"corpus.runner": runner})
         config.corpus.data_dir = str(tmp_path / f"by{runner}")
-        folder = prepare.prepare_pairs(config, 32).folder
-        found[runner] = {
-            f"{folder.name}/{path.name}": path.read_bytes() for path in folder.iterdir()
-        }
+        folder = made(config)
+        found[runner] = {folder.name: contents(folder)}
         assert "prepared 12 documents" in capfd.readouterr().err
-    assert len(found[""]) > 8
     assert found[""] == found["FnApiRunner"]
 
 
@@ -88,9 +85,9 @@ def test_beam_names_a_failing_chunk(mapped):
 @pytest.mark.slow
 def test_beam_repeats_no_bundle(mapped, tmp_path):
     """Each bundle is requested from the pool twice, and nothing is done twice."""
-    shards = list(mapped(notes, 8, TWO, TWICE))
-    assert [shard.number for shard in shards] == list(range(8))
-    assert len({shard.totals["pid"] for shard in shards}) == 2
+    parts = list(mapped(notes, 8, TWO, TWICE))
+    assert [part.table["number"].values for part in parts] == list(range(8))
+    assert len({part.totals["pid"] for part in parts}) == 2
     assert len(list(tmp_path.glob("call-*"))) == 8
 
 
@@ -99,4 +96,4 @@ def test_beam_missing_is_one_line(tmp_path, monkeypatch):
     config = make_config(tmp_path, **{"corpus.runner": "FnApiRunner"})
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install '\.\[beam\]'"):
-        prepare.prepare_pairs(config, 32)
+        prepared(config)

@@ -1,6 +1,5 @@
 """Sources by weight: how often each record is seen, and that nothing else changes."""
 
-import itertools
 import json
 from collections import Counter
 
@@ -8,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from preparing import prepared, read
 
 from bert_jax.config import configuration
 from bert_jax.config.configuration import check_config
-from bert_jax.data import chunks, prepare
+from bert_jax.data import chunks
 from bert_jax.data.loader import SourceMixture
-from bert_jax.data.records import source_pairs
 from bert_jax.errors import UserError
 
 
@@ -85,38 +84,22 @@ def sources_of(tokenizer, ids):
 
 
 @pytest.mark.slow
-def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
+def test_rows_are_in_the_order_of_their_sources(config, tmp_path, monkeypatch):
     config.corpus.data_dir = str(tmp_path / "data")
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 1500)  # shards have several sources
-    data = prepare.prepare_pairs(config, 24)
-    pairs = source_pairs(data.report)
-    train = data.report["totals"]["train"]
-    assert sum(pairs) == train["pairs"]
-    documents = [train[f"source_{number}_documents"] for number in range(3)]
-    assert sum(documents) == train["documents"]
-    assert all(
-        count <= most for count, most in zip(documents, (12, 20, 7), strict=True)
-    )
-    import tensorflow_datasets as tfds
-
-    rows = list(tfds.builder_from_directory(data.folder).as_data_source("train"))
-    names = itertools.chain.from_iterable(
-        [name] * count
-        for name, count in zip(("red", "green", "blue"), pairs, strict=True)
-    )
-    for name, row in zip(names, rows, strict=True):
-        assert sources_of(data.tokenizer, row["tokens_a"]) <= {name}
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 1500)  # chunks have several sources
+    data = prepared(config, 24)
+    sources = data.table("train")["source"].values.tolist()
+    assert sources == sorted(sources) and {*sources} == {0, 1, 2}
+    for source, (tokens_a, *_) in zip(sources, read(data.folder, "train"), strict=True):
+        name = ("red", "green", "blue")[source]
+        assert sources_of(data.tokenizer, tokens_a) <= {name}
 
 
 def test_weights_are_the_loaders_alone(config):
-    folder = prepare.prepare_pairs(config, 24).folder
-    config.corpus.weights = (1.0, 1.0, 9.0)
-    assert prepare.prepare_pairs(config, 24).folder == folder
-    config.corpus.weights = ()
-    plain = prepare.prepare_pairs(config, 24)
-    assert plain.folder != folder
-    for path in plain.folder.glob("*array_record*"):
-        assert path.read_bytes() == (folder / path.name).read_bytes()
+    folder = prepared(config, 24).folder
+    for weights in ((1.0, 1.0, 9.0), ()):
+        config.corpus.weights = weights
+        assert prepared(config, 24).folder == folder
 
 
 def test_mix_weights_that_are_bad(config):

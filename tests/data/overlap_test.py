@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from preparing import make_config, read
+from preparing import make_config, prepared, read
 
 from bert_jax.data import chunks, corpus, overlap, prepare, workers
 from bert_jax.errors import UserError
@@ -70,10 +70,10 @@ def test_overlap_of_real_text_is_none(shared_data, tmp_path):
     books = shared_data("corpus/gutenberg") / "[acw]*-[aep]*.txt"
     config = config_of(tmp_path, f"text:{books}")
     config.tokenizer.vocab_file = str(shared_data(VOCABULARY))
-    folder, tokenizer, _ = prepare.prepare_pairs(config, 128)
-    split_of = chunks.split_rule(config)
+    folder, tokenizer, _ = prepared(config, 128)
+    split_of = chunks.split_rule(config.corpus)
     texts = {"train": [], "dev": []}
-    for index, document in enumerate(chunks.cut_documents(config)):
+    for index, document in enumerate(chunks.cut_documents(config.corpus)):
         texts[split_of(index)] += [
             sentence
             for piece in document
@@ -122,7 +122,7 @@ def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 4000)
     monkeypatch.setattr(workers, "available_cores", lambda: 1)
     config = config_of(tmp_path, f"sentences:{tmp_path}/a.txt")
-    folder = prepare.prepare_pairs(config, 32).folder
+    folder = prepared(config).folder
     totals = report(folder)
     documents = totals["dev"]["documents"]
     assert documents >= 2
@@ -143,5 +143,5 @@ def test_corpus_of_copies_is_refused(tmp_path):
     prepare.prepare_tokenizer(config)
     before = sorted(Path(config.corpus.data_dir).iterdir())
     with pytest.raises(UserError, match="the text repeats itself"):
-        prepare.prepare_pairs(config, 32)
+        prepared(config)
     assert sorted(Path(config.corpus.data_dir).iterdir()) == before

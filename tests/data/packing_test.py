@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from preparing import of_corpus, same
+from preparing import contents, of_corpus, prepared, same
 
-from bert_jax.data import loader, packing, prepare
+from bert_jax.data import loader, packing
 from bert_jax.data.packing import PackedRows, group_texts
 from bert_jax.data.rows import Feature, Rows
 
@@ -26,7 +26,7 @@ def config(corpus, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(config):
-    return prepare.prepare_pairs(config, LENGTH)
+    return prepared(config, LENGTH)
 
 
 def plain(config):
@@ -98,7 +98,9 @@ def test_shifted_rows_begin_at_random_positions_anew_in_each_epoch(config, data)
     first = loader.batch_dataset(shifted, phase, data, rows=slice(3, 4))[0]
     assert same(first, {name: some[3:4] for name, some in batches[0].items()})
     # Batches of all rows: the same ones in each epoch, in another order.
-    whole = phase._replace(batch_size=len(packing.packed_rows(data.folder, LENGTH)))
+    whole = phase._replace(
+        batch_size=len(packing.packed_rows(data.folder, data.table("train"), LENGTH))
+    )
     epochs = loader.batch_dataset(shifted, whole, data)
     one, two = (sorted(epochs[epoch]["position_ids"][:, 0]) for epoch in (0, 1))
     assert one != two
@@ -135,14 +137,17 @@ def unpacked(batch, pad=0):
 def test_pairs_are_masked_as_without_packing(config, data):
     """In the second epoch, too: by (seed, epoch, record)."""
     (phase,) = loader.phases_of(config)
-    rows = packing.packed_rows(data.folder, LENGTH)
-    source = loader._Pairs(plain(config), phase, data, "train")
+    rows = packing.packed_rows(data.folder, data.table("train"), LENGTH)
+    make, count = (
+        loader.row_maker(plain(config), phase, data, "train"),
+        data.table("train").rows,
+    )
     config = config.copy_and_resolve_references()
     config.train.batch_size = len(rows)
     for epoch in (0, 1):
-        everything = source.batch(np.arange(len(source)), np.full(len(source), epoch))
+        everything = make(np.arange(count), np.full(count, epoch))
         wanted = {}
-        for index in range(len(source)):
+        for index in range(count):
             used = everything["masked_lm_weights"][index] > 0
             pair = {n: everything[n][index] for n in ("input_ids", "segment_ids")}
             pair["masked_lm_positions"] = everything["masked_lm_positions"][index][used]
@@ -172,18 +177,18 @@ def test_data_prepared_without_packing_is_the_same_and_is_packed_later(
 ):
     config = config.copy_and_resolve_references()
     config.corpus.data_dir = str(tmp_path)
-    before = prepare.prepare_pairs(plain(config), LENGTH).folder
-    files = {path.name: path.read_bytes() for path in before.iterdir()}
+    before = prepared(plain(config), LENGTH).folder
+    files = contents(before)
     assert not any("packed" in name for name in files)
     loader.batch_at(plain(config), 0)
-    assert {path.name for path in before.iterdir()} == set(files)
+    assert contents(before) == files
     capsys.readouterr()
     batch = loader.batch_at(config, 3)
-    pairs = len(loader._Pairs(config, loader.phases_of(config)[0], data, "train"))
-    rows = packing.packed_rows(before, LENGTH)
+    pairs = data.table("train").rows
+    rows = packing.packed_rows(before, data.table("train"), LENGTH)
     err = capsys.readouterr().err
     assert f"packed {pairs:,} pairs into {len(rows):,} rows of {LENGTH}: " in err
-    (new,) = {path.name for path in before.iterdir()} - set(files)
+    (new,) = contents(before).keys() - files.keys()
     stored = (before / new).read_bytes()
     assert all((before / name).read_bytes() == old for name, old in files.items())
     (before / new).unlink()

@@ -1,5 +1,6 @@
 """Preparation refused, interrupted, without room or twice at once: nothing is left."""
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from runs import LIMIT
 
 from bert_jax.data import prepare, writing
 from bert_jax.errors import Interrupted, UserError
+from bert_jax.runtime import storage
 
 
 @pytest.fixture
@@ -33,26 +35,24 @@ def test_interruption_leaves_nothing(config, monkeypatch, exception):
     def stop(*args):
         raise exception()
 
-    monkeypatch.setattr(writing, "_write_metadata", stop)
+    monkeypatch.setattr(writing.np, "save", stop)  # of the counts, at the end
     with pytest.raises(type(exception())):
         made(config)
     assert names(config.corpus.data_dir) == before
 
 
-def test_full_disk_leaves_nothing(config, monkeypatch):
+def test_full_disk_leaves_nothing(config):
     prepare.prepare_tokenizer(config)
     before = names(config.corpus.data_dir)
-
-    class FullDisk:
-        def __init__(self, *args):
-            pass
-
-        def write(self, record):
-            raise RuntimeError("write() failed: No space left on device; writing x")
-
-    monkeypatch.setattr(writing.array_record_module, "ArrayRecordWriter", FullDisk)
-    with pytest.raises(UserError, match="No space left on device"):
-        made(config)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        with pytest.raises(OSError) as raised:
+            made(config)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert raised.value.errno in storage.FULL
+    assert str(raised.value.filename).startswith(config.corpus.data_dir)
     assert names(config.corpus.data_dir) == before
 
 

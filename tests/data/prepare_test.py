@@ -7,10 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from preparing import LENGTH, WORDS, made, make_config, names, read, write_corpus
+from preparing import (
+    LENGTH,
+    WORDS,
+    contents,
+    made,
+    make_config,
+    names,
+    prepared,
+    read,
+    write_corpus,
+)
 
 from bert_jax import tokenization
 from bert_jax.data import chunks, corpus, prepare, workers
+from bert_jax.errors import UserError
 
 
 @pytest.fixture
@@ -126,25 +137,29 @@ def test_changed_text_and_length_name_another_folder(config, tmp_path):
 
 
 def test_folder_is_opened_without_its_text(config, tmp_path):
-    data = prepare.prepare_pairs(config, LENGTH)
+    data = prepared(config)
     (tmp_path / "corpus.txt").unlink()
     name = data.folder.name
-    again = prepare.reopen_pairs(config, LENGTH, name, data.tokenizer)
+    again = prepare.prepare_pairs(config.corpus, LENGTH, data.tokenizer, name)
     assert again.folder == data.folder
     assert again.report == data.report
     assert again.tokenizer.to_str() == data.tokenizer.to_str()
     other = tokenization.build_tokenizer(
         [*tokenization.SPECIAL_TOKENS, "a"], lowercase=True
     )
-    assert prepare.reopen_pairs(config, LENGTH, name, other) is None
-    assert prepare.reopen_pairs(config, 48, name) is None
-    assert prepare.reopen_pairs(config, LENGTH, "") is None
-    assert prepare.reopen_pairs(config, LENGTH, "pairs-0") is None
+    for length, tokenizer, recorded in [
+        (LENGTH, other, name),
+        (48, data.tokenizer, name),
+        (LENGTH, data.tokenizer, ""),
+        (LENGTH, data.tokenizer, "pairs-0"),
+    ]:
+        with pytest.raises(UserError, match="no file matches"):
+            prepare.prepare_pairs(config.corpus, length, tokenizer, recorded)
 
 
 @pytest.mark.slow
 def test_number_of_cores_changes_nothing(config, tmp_path, monkeypatch):
-    """Nor the text left out of dev, which is in other processes' shards."""
+    """Nor the text left out of dev, which is in other processes' chunks."""
     path = tmp_path / "corpus.txt"
     path.write_text(path.read_text().replace("\n\n", "\nAll rights reserved.\n\n"))
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 2000)
@@ -153,11 +168,7 @@ def test_number_of_cores_changes_nothing(config, tmp_path, monkeypatch):
         monkeypatch.setattr(workers, "available_cores", lambda cores=cores: cores)
         config.corpus.data_dir = str(tmp_path / f"on{cores}")
         results.append(made(config))
-    assert names(results[0]) == names(results[1])
-    shard_names = [n for n in names(results[0]) if "array_record" in n]
-    assert len(shard_names) >= 4
-    for name in names(results[0]):
-        assert (results[0] / name).read_bytes() == (results[1] / name).read_bytes()
+    assert contents(results[0]) == contents(results[1])
     totals = json.loads((results[0] / "preparation.json").read_text())["totals"]
     assert totals["dev"]["left_out"] == totals["dev"]["documents"]
 
@@ -188,7 +199,7 @@ def test_small_corpora_are_split(config, tmp_path, count):
     write_corpus(tmp_path / "corpus.txt", documents=count, sentences=1)
     for fraction in (0.001, 0.1, 0.9):
         config.corpus.dev_fraction = fraction
-        splits = Counter(map(chunks.split_rule(config), range(count)))
+        splits = Counter(map(chunks.split_rule(config.corpus), range(count)))
         assert splits["dev"] >= 2
         assert splits["train"] >= 2
         assert abs(splits["dev"] - fraction * count) < 3 + 4 * (count * 0.1) ** 0.5
@@ -221,3 +232,15 @@ def test_chunks_hold_two_documents_and_no_crumbs(monkeypatch):
                 assert size >= 50 or len(mine) == 1
         together = sorted(len(d.text) for chunk in filled for (d,) in chunk.documents)
         assert together == sorted(sizes)
+
+
+@pytest.mark.parametrize("size", [None, 100])
+def test_damaged_table_is_named_in_one_line(config, size):
+    data = prepared(config)
+    for path in (data.folder / "train").iterdir():
+        if size is None:
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(UserError, match=f"{data.folder}: cannot be read .*; delete"):
+        data.table("train")

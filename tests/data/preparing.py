@@ -4,10 +4,10 @@ import random
 from pathlib import Path
 
 import numpy as np
-import tensorflow_datasets as tfds
 
 from bert_jax.config import configuration
-from bert_jax.data import prepare
+from bert_jax.data import loader
+from bert_jax.data.columns import Table
 from configs import tiny
 
 WORDS = ["time", "year", "people", "way", "day", "man", "thing", "life", "world"]
@@ -53,15 +53,30 @@ def names(folder):
     return sorted(path.name for path in Path(folder).iterdir())
 
 
+def prepared(config, length=LENGTH):
+    """Prepares a config's data for rows of a length."""
+    return loader.RunData(config, None).of(length)
+
+
 def made(config, length=LENGTH):
     """Prepares a config's data and returns the folder."""
-    return prepare.prepare_pairs(config, length).folder
+    return prepared(config, length).folder
+
+
+def contents(folder):
+    """Returns the content of each file of a folder, by its name."""
+    files = (path for path in Path(folder).rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def read(folder, split):
-    """Reads the records of a split as (tokens_a, tokens_b, is_random_next)."""
-    source = tfds.builder_from_directory(folder).as_data_source(split)
-    return [(r["tokens_a"], r["tokens_b"], bool(r["is_random_next"])) for r in source]
+    """Reads the rows of a split as (tokens_a, tokens_b, is_random_next)."""
+    tokens, size_a, is_random_next = map(
+        Table.open(Path(folder) / split).get, ("tokens", "size_a", "is_random_next")
+    )
+    rows = np.split(tokens.values, tokens.ends[:-1])
+    columns = zip(rows, size_a.values, is_random_next.values, strict=True)
+    return [(row[:size], row[size:], bool(random)) for row, size, random in columns]
 
 
 def same(one, two):

@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
+from bert_jax.data import atomic_folder, lines, texts
 from bert_jax.data import corpus as corpora
-from bert_jax.data import lines, texts
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
@@ -24,6 +24,24 @@ def test_corpus_in_a_bucket_is_identified_by_its_versions(here):
     assert not any("alt=media" in str(request) for request in here.requests)
     here.upload("books", "a/1.txt", b"Six.")
     assert corpora.text_identity(sources) != first
+
+
+@pytest.mark.slow
+def test_folder_of_a_bucket_is_copied_once_and_whole(here, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    here.upload("data", "pairs/train/a.npy", b"one")
+    here.upload("data", "pairs/train/b.npy", b"two")
+    folder = storage.storage_path("gs://data/pairs") / "train"
+    here.refuse = lambda method, path: 404 if "b.npy" in path else None
+    with pytest.raises(OSError):
+        atomic_folder.local_copy(folder)
+    assert not [*tmp_path.rglob("*.npy")]
+    here.refuse = None
+    copy = atomic_folder.local_copy(folder)
+    found = {path.name: path.read_bytes() for path in copy.iterdir()}
+    assert found == {"a.npy": b"one", "b.npy": b"two"}
+    here.requests.clear()
+    assert atomic_folder.local_copy(folder) == copy and not here.requests
 
 
 @pytest.mark.slow

@@ -15,27 +15,34 @@ from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
 
 
-def start(gcs: FakeGcs, *arguments):
-    return runs.start(*arguments, **gcs.environment)
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
-def in_bucket(gcs, micro, corpus):
+def in_bucket(gcs: FakeGcs, micro, corpus, cache):
     """Finishes a run that is all in a bucket. Returns its leading arguments."""
     gcs.upload("bucket", "texts/corpus.txt", corpus.read_bytes())
     arguments = [f"--config={micro}", "--config.corpus.data_dir=gs://bucket/data"]
     arguments += ["--config.checkpoint.save_every=20"]
     arguments += ["--config.corpus.sources=('sentences:gs://bucket/texts/*.txt',)"]
-    finish(start(gcs, *arguments, "--workdir=gs://bucket/run"))
+    given = {**gcs.environment, "XDG_CACHE_HOME": str(cache)}
+    finish(runs.start(*arguments, "--workdir=gs://bucket/run", **given))
     return arguments
 
 
 @pytest.mark.usefixtures("one_device")
 @pytest.mark.slow
 def test_bucket_may_have_all_that_a_run_reads_and_writes(
-    here, in_bucket, micro, plain, tmp_path
+    here, in_bucket, micro, plain, tmp_path, cache
 ):
     here.download("bucket", tmp_path)
+    copies = cache / "bert_jax" / "buckets" / "bucket"
+    for path in copies.rglob("*.npy"):
+        stored = tmp_path / path.relative_to(copies)
+        assert path.read_bytes() == stored.read_bytes()
+    assert {path.parent.name for path in copies.rglob("*.npy")} == {"train", "dev"}
     # The order of the records hangs on the seed alone, so the losses are the disk's.
     assert losses(tmp_path / "run").tolist() == losses(plain).tolist()
     dev = [

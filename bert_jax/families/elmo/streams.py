@@ -182,7 +182,7 @@ def _settings(config: ConfigDict) -> dict[str, Any]:
         "words": config.task.word_ends,
         "lowercase": config.tokenizer.lowercase,
         "strip_accents": config.tokenizer.strip_accents,
-        **chunks.chunk_settings(config),
+        **chunks.chunk_settings(config.corpus),
     }
 
 
@@ -272,8 +272,8 @@ def _write(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
 def _sentences(config: ConfigDict) -> Iterator[tuple[str, str, list[str]]]:
     """Yields each sentence's split, text and words, without sentences that have no
     words."""
-    split_of, cut = chunks.split_rule(config), cutter(config)
-    for index, document in enumerate(chunks.cut_documents(config)):
+    split_of, cut = chunks.split_rule(config.corpus), cutter(config)
+    for index, document in enumerate(chunks.cut_documents(config.corpus)):
         split = split_of(index)
         for piece in document:
             for sentence in corpus.split_sentences(piece, config.corpus.language):

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import records
+from bert_jax.data.columns import Table
 from bert_jax.data.rows import Batch, Feature, text_feature
 from bert_jax.data.tables import Row
 from bert_jax.families.gpt import vocabulary as byte_pairs
@@ -42,14 +42,12 @@ class GptPretraining(Pretraining):
 
 
 def fill(
-    pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
+    pairs: Table, length: int, special: tokenization.SpecialIds
 ) -> tuple[Batch, Bool[np.ndarray, "rows length"]]:
     """Makes rows as `loader.assemble_rows`: the text alone, without special tokens."""
-    size = np.zeros((rows, 1), int)
-    size[: len(pairs.lengths), 0] = pairs.lengths.sum(axis=1)
-    mask = np.arange(length) < size
-    ids = np.full((rows, length), special.pad, np.int32)
-    ids[mask] = pairs.tokens
+    mask = np.arange(length) < pairs["tokens"].sizes()[:, None]
+    ids = np.full(mask.shape, special.pad, np.int32)
+    ids[mask] = pairs["tokens"].values
     whole = mask.astype(np.int32)
     segments = np.zeros_like(whole)
     batch = {"input_ids": ids, "input_mask": whole, "segment_ids": segments}
