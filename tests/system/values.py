@@ -50,10 +50,9 @@ def figures(folder: Path) -> dict[str, int]:
             for t in models
         ),
     }
-    for field in ("init_from", "seeds", "task.kind"):
-        name = re.compile(rf"\b{re.escape(field)}\b")
-        count = sum(bool(name.search(text)) for text in core.values())
-        found[f"files with {field}"] = count
+    for group, field in (("", "init_from"), ("train", "seeds"), ("task", "kind")):
+        count = sum(reads(text, group, field) for text in core.values())
+        found[f"files that read {field}"] = count
     for room in _ROOMS:
         own = select(texts, f"{room}/")
         found[f"lines of {room}/"] = sum(len(t.splitlines()) for t in own.values())
@@ -98,6 +97,23 @@ def functions(text: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name
+
+
+def reads(text: str, group: str, field: str) -> bool:
+    """Returns whether code reads a field, as GROUP.FIELD or by its name."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Attribute(value=owner, attr=name) if name == field:
+                last = getattr(owner, "attr", getattr(owner, "id", ""))
+                # The fields of a task are also its options.
+                if not group or last in (
+                    group,
+                    "options" if group == "task" else group,
+                ):
+                    return True
+            case ast.Subscript(slice=ast.Constant(value=name)) if name == field:
+                return True
+    return False
 
 
 def statements(text: str) -> int:
