@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import urllib.request
 import zipfile
 
 import pytest
@@ -60,6 +62,7 @@ def run(tmp_path_factory):
         ).stdout
 
     run.project, run.installed = project, source / "installed"
+    run.variables = variables
     return run
 
 
@@ -84,3 +87,22 @@ def test_configs_and_mini_are_found_from_any_folder(run):
         print(bert_jax.load("mini").fill_mask("The United [MASK] of America.")[0][0])
     """
     assert "states" in run(sys.executable, "-c", program)
+
+
+def test_a_wheel_serves(run):
+    pytest.importorskip("uvicorn")
+    command = (*MAIN, "--mode=serve", "--config.init_from=mini", "--port=0")
+    with subprocess.Popen(
+        command, cwd=run.project, env=run.variables, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            lines = iter(server.stderr.readline, "")
+            (address,) = re.findall(
+                r"http://\S+\d", next(x for x in lines if "://" in x)
+            )
+            row = json.dumps({"text": "The United [MASK] of America."}).encode()
+            page = f"{address}/predict"
+            with urllib.request.urlopen(page, row, timeout=runs.LIMIT) as answer:
+                assert json.load(answer)["masks"][0][0]["token"] == "states"
+        finally:
+            server.terminate()
