@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from ml_collections import FrozenConfigDict
 from runs import here, losses, run
 
 from bert_jax import tasks
@@ -96,7 +97,7 @@ def test_folder_of_others_does_not_describe_this_machine(micro, plain, tmp_path,
     named = {} if kind == "run" else {"init_from": folder}
     workdir = folder if kind == "run" else tmp_path / "none"
     config = run_config.config_of(workdir, None, named, is_inference=True)
-    default = configuration.with_defaults()
+    default = FrozenConfigDict(configuration.with_defaults())
     assert (config.serve, config.mesh) == (default.serve, default.mesh)
     if kind != "run":  # the folder of a run may be one's own
         assert "evil" not in str(config).lower() and not config.train.trackers
