@@ -4,6 +4,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from ml_collections import FrozenConfigDict
 from runs import losses
 
 import bert_jax
@@ -59,7 +60,7 @@ def test_run_is_that_of_the_command_line(config, plain, tmp_path, capfd):
     assert "dev at step 20" in capfd.readouterr().out
     assert found.model.fill_mask("the quick [MASK] fox")
     assert signal.getsignal(signal.SIGINT) is before
-    again = bert_jax.fit(config, tmp_path / "run")
+    again = bert_jax.fit(FrozenConfigDict(config), tmp_path / "run")
     assert again.scores == found.scores and config.evaluate.batch_size == 32
 
 

@@ -195,6 +195,20 @@ def test_part_without_answers_leaves_nothing(ask, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
+@pytest.mark.slow
+def test_ending_is_that_of_the_name(source, ask, stop_after, tmp_path):
+    """Not of the file that a link of this name leads to."""
+    (tmp_path / "answers").touch()
+    (tmp_path / "out.csv").symlink_to(tmp_path / "answers")
+    stop_after(WINDOW)
+    ask(source, "out.csv", status=2)
+    stop_after(1000)
+    assert f".part: {WINDOW} rows are answered; resuming" in ask(source, "out.csv")
+    ask(source, "whole.csv")
+    whole = (tmp_path / "whole.csv").read_bytes()
+    assert (tmp_path / "answers").read_bytes() == whole
+
+
 def test_part_of_another_program_is_not_overwritten(source, ask, tmp_path):
     part = tmp_path / "out.jsonl.part"
     part.write_text("half a download")

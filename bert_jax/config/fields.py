@@ -61,13 +61,26 @@ def default_config(fields: Mapping[str, Field]) -> ConfigDict:
 
 
 def with_values(config: ConfigDict, values: Mapping[str, Any]) -> FrozenConfigDict:
-    """Returns a config with these values, by `GROUP.NAME`, that cannot be changed."""
-    changed = ConfigDict(FrozenConfigDict(config))  # also of a config that is locked
-    changed.unlock()
+    """Returns a config with these values, by `GROUP.NAME`, that cannot be changed.
+
+    Raises:
+      AttributeError: Neither the config nor a table has the field.
+    """
+    changed, known = thawed(config), fields_of(config)
     for name, value in values.items():
         group, _, last = name.rpartition(".")
-        (changed[group] if group else changed)[last] = value
+        where = changed[group] if group else changed
+        if last not in where and name not in known:
+            raise AttributeError(f"config.{name}: no such field")
+        where[last] = value
     return FrozenConfigDict(changed)
+
+
+def thawed(config: ConfigDict) -> ConfigDict:
+    """Returns a copy of a config, frozen or not, that can be changed."""
+    copy = ConfigDict(FrozenConfigDict(config))
+    copy.unlock()
+    return copy
 
 
 def task_values(config: ConfigDict) -> FrozenConfigDict:

@@ -6,7 +6,7 @@ ends. In a folder it is COLUMN.npy and COLUMN.ends.npy, which are mapped, not re
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -79,16 +79,28 @@ class Table(dict[str, Column]):
         return table
 
     @classmethod
-    def open(cls, folder: Path) -> "Table":
-        """Maps the columns that `write_table` wrote to a folder."""
+    def open(cls, folder: Path, columns: Collection[str] = ()) -> "Table":
+        """Maps the columns that `write_table` wrote to a folder.
+
+        Args:
+          columns: Names that must be there. NAME.ends makes a column ragged.
+
+        Raises:
+          OSError, EOFError, ValueError: A file is missing or damaged.
+        """
         arrays = {x.stem: np.load(x, mmap_mode="r") for x in folder.glob("*.npy")}
         if not arrays:
             raise FileNotFoundError(f"{folder} has no columns")
-        return cls(
+        table = cls(
             (name, Column(values, arrays.get(f"{name}.ends")))
             for name, values in arrays.items()
             if not name.endswith(".ends")
         )
+        if lacking := sorted({*columns} - arrays.keys()):
+            raise ValueError(f"it has no {', '.join(lacking)}")
+        if len({column.rows for column in table.values()}) > 1:
+            raise ValueError("its columns have different numbers of rows")
+        return table
 
     @property
     def rows(self) -> int:

@@ -35,6 +35,7 @@ from bert_jax.runtime import storage, untrusted
 
 _REPORT = "preparation.json"
 _TOKENIZER = "tokenizer.json"
+_COLUMNS = ("tokens", "tokens.ends", "size_a", "is_random_next", "source")
 
 
 class Prepared(NamedTuple):
@@ -51,8 +52,8 @@ class Prepared(NamedTuple):
           UserError: they are missing or damaged.
         """
         try:
-            return Table.open(atomic_folder.local_copy(self.folder / split))
-        except (OSError, ValueError) as error:
+            return Table.open(atomic_folder.local_copy(self.folder / split), _COLUMNS)
+        except (OSError, EOFError, ValueError) as error:
             raise UserError(
                 f"{self.folder}: cannot be read ({error}); delete this folder to "
                 "prepare the data again"

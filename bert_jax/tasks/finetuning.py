@@ -187,8 +187,11 @@ class Finetuning(distillation.Taught, Predictor):
     def find_labels(self) -> Sequence[str]:
         """Returns the names of the model's outputs if `config.task.labels` is empty.
 
-        By default they have none.
+        Raises:
+          NotImplementedError: The head classifies, and the task does not name them.
         """
+        if self.head in ("sequence_classification", "token_classification"):
+            raise NotImplementedError(f"{type(self).__name__}.find_labels")
         return ()
 
     # Members derived from these.

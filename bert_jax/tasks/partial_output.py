@@ -62,7 +62,8 @@ def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[
 
     def leave() -> None:
         """Reports the rows that the same command keeps. Deletes a part without any."""
-        if rows := _complete_rows(part, complete.suffix)[0]:
+        file.flush()
+        if rows := _complete_rows(part, target)[0]:
             said = "%s: %s rows are answered; the same command resumes from there"
             log.warning(said, part, f"{rows:,}")
         else:
@@ -81,7 +82,7 @@ def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[
             raise UserError(
                 f"{part}: not a part that --mode=predict left; move it away"
             )
-        rows, columns, size = _complete_rows(part, complete.suffix)
+        rows, columns, size = _complete_rows(part, target)
         mine = json.loads(json.dumps(work()))
         there = json.loads(made_by.read_text()) if rows else mine
         names = sorted(there.keys() | mine.keys())
@@ -115,26 +116,27 @@ def _is_resumable(source: str, target: str) -> bool:
     return all(place.is_file() or not place.exists() for place in places)
 
 
-def _complete_rows(part: Path, ending: str) -> tuple[int, list[str], int]:
+def _complete_rows(part: Path, target: str) -> tuple[int, list[str], int]:
     """Returns a part's number of rows, a table's columns, and the bytes of both. A torn
     row is not counted.
 
     Args:
-      ending: The output's: .csv, .tsv, or another one of JSON lines.
+      target: The output, whose ending is .csv, .tsv, or another one of JSON lines.
     """
+    is_commas, is_tabs = target.endswith(".csv"), target.endswith(".tsv")
     records = size = end = quotes = 0
     with part.open("rb") as lines:
         for line in lines:
             end += len(line)
-            quotes += line.count(b'"') if ending == ".csv" else 0
+            quotes += line.count(b'"') if is_commas else 0
             # After an odd number of quotes the line ends within a field.
             if line.endswith(b"\n") and quotes % 2 == 0:
                 records, size = records + 1, end
-    if ending not in (".csv", ".tsv"):
+    if not (is_commas or is_tabs):
         return records, [], size
     if records < 2:
         return 0, [], 0
     tabs: Any = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     with part.open(encoding="utf-8", newline="\n") as table:
-        header = csv.reader(table, **(tabs if ending == ".tsv" else {}))
+        header = csv.reader(table, **(tabs if is_tabs else {}))
         return records - 1, next(header), size

@@ -95,7 +95,7 @@ def _base(
       UserError: There is none.
     """
     if given is not None:
-        return given.copy_and_resolve_references()
+        return fields.thawed(given)
     if workdir.has_config(folder):
         config = workdir.recorded_config(folder)
         if "train.num_epochs" in flags:

@@ -266,3 +266,18 @@ def test_config_file_without_a_field_of_its_task(tmp_path):
 @pytest.mark.parametrize("name", ["glue", "questions"])
 def test_task_of_ones_own_may_be_called_as_a_file_is(name):
     assert configuration.with_defaults(name, "bert").task.to_dict() == {"name": name}
+
+
+def test_other_values_leave_a_config_as_it_is():
+    config = load()
+    frozen = fields.with_values(config, {"seed": 3, "train.num_steps": 5})
+    assert (frozen.seed, frozen.train.num_steps) == (3, 5) and config.seed == 0
+    again = fields.with_values(frozen, {"seed": 4})
+    assert (again.seed, again.train.num_steps, frozen.seed) == (4, 5, 3)
+    assert fields.thawed(frozen).train.to_dict() == frozen.train.to_dict()
+    with pytest.raises(AttributeError):
+        frozen.seed = 1
+    with pytest.raises(
+        AttributeError, match=r"config\.train\.num_stepz: no such field"
+    ):
+        fields.with_values(frozen, {"train.num_stepz": 5})

@@ -61,3 +61,25 @@ def test_digest_is_of_values_and_order():
 def test_folder_without_columns_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="has no columns"):
         Table.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("ids.ends.npy", None, "it has no ids.ends"),
+        ("label.npy", None, "it has no label"),
+        ("ids.npy", b"", "No data left in file"),
+        ("label.npy", np.arange(3), "different numbers of rows"),
+    ],
+)
+def test_damaged_folder_is_no_table(tmp_path, name, content, said):
+    folder = tmp_path / "train"
+    with write_table(folder) as add:
+        add(table_of([([1, 2], 0), ([3], 1)]))
+    (folder / name).unlink()
+    if isinstance(content, bytes):
+        (folder / name).write_bytes(content)
+    elif content is not None:
+        np.save(folder / name, content)
+    with pytest.raises((OSError, EOFError, ValueError), match=said):
+        Table.open(folder, ("ids", "ids.ends", "label"))

@@ -32,6 +32,11 @@ def trained(corpus, once):
     return config, workdir
 
 
+def test_a_config_of_another_task_is_refused():
+    _, error = ask("--config=tiny", "--workdir=none", status=2)
+    assert "is of the task 'pretraining', which python -m bert_jax.main runs" in error
+
+
 @pytest.mark.slow
 def test_elmo_learns(trained):
     _, workdir = trained

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -44,3 +45,16 @@ def test_signal_reaches_every_process(tmp_path, capfd):
     thread.join()
     assert (tmp_path / "0").exists() and (tmp_path / "1").exists()
     assert capfd.readouterr() == ("", "")
+
+
+def test_signal_while_processes_start(monkeypatch):
+    """Ends those that have started, and those that start later."""
+
+    class Popen(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            if options["env"][ID] == "0":
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    assert local.run_processes(2, 1, program(FOREVER, FOREVER)) == 143

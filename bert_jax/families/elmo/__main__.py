@@ -41,6 +41,11 @@ def run(argv: Sequence[str]) -> None:
         print(help.help_text(line.config) if line.config else __doc__, end="")
         return
     config, values, code = main.read_config(line)
+    if config is not None and config.task.name != fields.NAME:
+        raise UserError(
+            f"--config={line.config}: is of the task {config.task.name!r}, which "
+            "python -m bert_jax.main runs"
+        )
     processes.connect(line.mode == "train")
     from bert_jax.families.elmo import modes  # imports JAX: bad flags fail before
 

@@ -20,7 +20,7 @@ fields.register()
 def build(config: ConfigDict, folder: storage.Path, *, from_data: bool) -> Elmo:
     """Builds the task, as `setup.build_task`."""
     del folder, from_data
-    task = Elmo(config.copy_and_resolve_references())
+    task = Elmo(config)
     task.resolve()
     return task
 

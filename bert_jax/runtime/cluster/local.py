@@ -41,24 +41,28 @@ def run_processes(number: int, devices: int, program: Sequence[str]) -> int:
         "JAX_COORDINATOR_BIND_ADDRESS": address,  # not reachable from outside
         "BERT_JAX_PROCESSES": str(number),
     }
-    processes = [
-        subprocess.Popen(
-            program,
-            env={**common, "BERT_JAX_PROCESS_ID": str(index)},
-            start_new_session=True,  # signals come only from here
-            stdin=subprocess.DEVNULL if index else None,
-            stdout=subprocess.DEVNULL if index else None,
-        )
-        for index in range(number)
-    ]
+    processes: list[subprocess.Popen] = []
+    received: list[int] = []
 
     def forward(number: int, _: FrameType | None) -> None:
+        received.append(number)
         for process in processes:
             process.send_signal(number)
 
     with contextlib.ExitStack() as stack:
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             stack.callback(signal.signal, each, signal.signal(each, forward))
+        for index in range(number):
+            process = subprocess.Popen(
+                program,
+                env={**common, "BERT_JAX_PROCESS_ID": str(index)},
+                start_new_session=True,  # signals come only from here
+                stdin=subprocess.DEVNULL if index else None,
+                stdout=subprocess.DEVNULL if index else None,
+            )
+            processes.append(process)
+            if received:  # perhaps while it started
+                process.send_signal(received[0])
         statuses = [process.wait() for process in processes]
     status = next(filter(None, statuses), 0)
     return status if status >= 0 else 128 - status
