@@ -12,6 +12,7 @@ import numpy as np
 
 from bert_jax.data.rows import Feature
 from bert_jax.data.texts import read_texts
+from bert_jax.errors import UserError
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.text import Text
 
@@ -21,6 +22,13 @@ TABLES = {"topic": 1.0, "tone": 0.5}  # the weight of a row in the loss, by its 
 
 class MultiTask(Text):
     """A label is TABLE/LABEL. In the rows `table` is the table's number."""
+
+    def __init__(self, config, tokenizer=None):
+        super().__init__(config, tokenizer)
+        plain = {"kind": "classification", "label_smoothing": 0.0, "texts_per_row": 1}
+        for name, only in plain.items():
+            if self.options[name] != only:
+                raise UserError(f"config.task.{name}: two tables require {only}")
 
     def load(self, split):
         rows, file = [], self.options[f"{split}_file"]
