@@ -78,9 +78,7 @@ def with_values(config: ConfigDict, values: Mapping[str, Any]) -> FrozenConfigDi
 
 def thawed(config: ConfigDict) -> ConfigDict:
     """Returns a copy of a config, frozen or not, that can be changed."""
-    copy = ConfigDict(FrozenConfigDict(config))
-    copy.unlock()
-    return copy
+    return ConfigDict(config.to_dict())
 
 
 def task_values(config: ConfigDict) -> FrozenConfigDict:

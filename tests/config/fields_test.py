@@ -271,10 +271,14 @@ def test_task_of_ones_own_may_be_called_as_a_file_is(name):
 def test_other_values_leave_a_config_as_it_is():
     config = load()
     frozen = fields.with_values(config, {"seed": 3, "train.num_steps": 5})
-    assert (frozen.seed, frozen.train.num_steps) == (3, 5) and config.seed == 0
+    assert (frozen.seed, frozen.train.num_steps) == (3, 5)
+    assert config == load()
     again = fields.with_values(frozen, {"seed": 4})
     assert (again.seed, again.train.num_steps, frozen.seed) == (4, 5, 3)
-    assert fields.thawed(frozen).train.to_dict() == frozen.train.to_dict()
+    copy = fields.thawed(frozen)
+    assert copy.to_dict() == frozen.to_dict()
+    copy.train.num_steps = 6
+    assert frozen.train.num_steps == fields.thawed(frozen).train.num_steps == 5
     with pytest.raises(AttributeError):
         frozen.seed = 1
     with pytest.raises(
