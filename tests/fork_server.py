@@ -38,7 +38,8 @@ MAX_ORDER = 1 << 20  # bytes
 # Each run executes the first as its program, which the second imports. The third is
 # Apache Beam's.
 NOT_IMPORTED = ("bert_jax.main", "bert_jax.api", "bert_jax.data.beam")
-NOT_IMPORTED += ("bert_jax.estimator",)  # which imports the second
+# These import one of them.
+NOT_IMPORTED += ("bert_jax.estimator", "bert_jax.families.elmo.__main__")
 
 
 def serve(orders: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
