@@ -32,8 +32,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     rows = row_files.input_rows(source, task.row_columns)
     empty = dict.fromkeys(row_files.late_fields(source, target, task.row_columns))
     answerer = inference.of_task(task, folder)
-    fitted = getattr(answerer.predictor, "fitted", {})
-    work = functools.partial(_work, task.with_fitted(fitted), answerer.params, source)
+    work = functools.partial(_work, task, answerer, source)
     with partial_output.open_output(source, target, work) as output:
         write = row_files.row_writer(target, output.file, [*output.columns])
         shows = output.part is not None and processes.is_first()
@@ -57,12 +56,12 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
             log.info("%s: %s", what, f"{count:,}")
 
 
-def _work(task: Task, params: Any, source: str) -> dict[str, Any]:
+def _work(task: Task, answerer: inference.Answerer, source: str) -> dict[str, Any]:
     """Returns the values that decide the answers, by their names in messages. Further
     rows of the input may change: only its path and its first row are its own."""
     first = next(row_files.input_rows(source, task.row_columns), None)
     checksum = 0
-    for leaf in jax.tree.leaves(params):  # if sharded, this process's part
+    for leaf in jax.tree.leaves(answerer.params):  # if sharded, this process's part
         data = np.asarray(leaf.addressable_shards[0].data)
         checksum = zlib.crc32(data.tobytes(), checksum)
     shaping = ("model.", "task.", "tokenizer.", "predict.")
@@ -77,5 +76,5 @@ def _work(task: Task, params: Any, source: str) -> dict[str, Any]:
         "the input": hashlib.sha256(repr(first).encode()).hexdigest(),
         "the weights": f"checksum {checksum:08x}",
         "the vocabulary": f"checksum {vocabulary[:8]}",
-        "the task's facts": task.fitted,
+        "the task's facts": {**answerer.predictor.fitted},
     }

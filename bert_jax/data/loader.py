@@ -57,22 +57,15 @@ def batch_dataset(
       rows: Rows of the global batch to read. A host reads only its rows.
     """
     table = data.table(split)
-    make = framed = row_maker(config, phase, data, split)
+    make, count = row_maker(config, phase, data, split), table.rows
     if split == "dev":
         size = config.evaluate.batch_size
-        order = grain.MapDataset.range(-(-table.rows // size) * size)
+        order = grain.MapDataset.range(-(-count // size) * size)
         return order.batch(size).map(lambda row: make(row[rows], 0 * row[rows]))
-    count = table.rows
     if config.corpus.packing:
         make, count = _packed_maker(config, phase, data, make)
-    if config.corpus.weights:
-        weights, source = config.corpus.weights, table["source"].values
-        # The rows are in the order of their sources.
-        ends = np.searchsorted(
-            source, np.arange(len(weights), dtype=source.dtype), "right"
-        )
-        mixed = SourceMixture(np.diff(ends, prepend=0).tolist(), weights, config.seed)
-        make, count = (lambda *at: framed(*mixed.records(*at))), mixed.size
+    elif config.corpus.weights:
+        make, count = _mixed_maker(config, table["source"].values, make)
     size, before = phase.batch_size, _rows_before(config, phase)
     order = grain.MapDataset.range(count).seed(config.seed).shuffle()
 
@@ -180,6 +173,21 @@ def _packed_maker(
         return batch
 
     return make_packed, len(packed)
+
+
+def _mixed_maker(
+    config: ConfigDict, source: Int[np.ndarray, " rows"], make: RowMaker
+) -> tuple[RowMaker, int]:
+    """Returns a function as `make`, of the rows of a pass over the mix, and their
+    number.
+
+    Args:
+      source: Source of each row. The rows are in the order of their sources.
+    """
+    weights = config.corpus.weights
+    ends = np.searchsorted(source, np.arange(len(weights), dtype=source.dtype), "right")
+    mixed = SourceMixture(np.diff(ends, prepend=0).tolist(), weights, config.seed)
+    return (lambda place, turn: make(*mixed.records(place, turn))), mixed.size
 
 
 def assemble_rows(

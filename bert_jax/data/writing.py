@@ -115,39 +115,37 @@ def write_dataset(
     job.aside.mkdir()
     ordered_map = runner_map(settings)
     counts, held_back = np.zeros(vocabulary, np.int64), []
-    totals = {split: Counter[str]() for split in chunks.SPLITS}
+    train, dev = Counter[str](), Counter[str]()
+    every = chunks.group_chunks(
+        chunks.cut_documents(settings), chunks.split_rule(settings)
+    )
     with (
         tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress,
         (job.aside / "keys").open("wb") as keys,
         (job.aside / "dev").open("w+b") as later,
     ):
-
-        def write(split: str, job: Job, its_chunks: Iterable[Chunk]) -> None:
-            results = ordered_map(make_part, job, its_chunks)
-            with write_table(folder / split) as add, contextlib.closing(results):
-                for part in results:
-                    add(part.table)
-                    totals[part.split] += part.totals
-                    progress.update(part.totals["bytes"])
-                    if part.split == "train":
-                        keys.write(part.keys.tobytes())
-                        ids = part.table["tokens"].values
-                        counts[:] += np.bincount(ids, minlength=vocabulary)
-                    elif job.known is None:
-                        held_back.append(part.keys)
-
-        every = chunks.group_chunks(
-            chunks.cut_documents(settings), chunks.split_rule(settings)
-        )
-        write("train", job, _set_aside(every, later))
+        first = ordered_map(make_part, job, _set_aside(every, later))
+        with _write_parts(folder / "train", first, progress) as parts:
+            for part in parts:
+                if part.split == "dev":
+                    held_back.append(part.keys)
+                    continue
+                train += part.totals
+                keys.write(part.keys.tobytes())
+                ids = part.table["tokens"].values
+                counts += np.bincount(ids, minlength=vocabulary)
         keys.flush()
         known = overlap.in_file(job.aside / "keys", np.concatenate(held_back))
         later.seek(0)
         dev_chunks = (pickle.load(later) for _ in held_back)
-        write("dev", job._replace(known=frozenset(known.tolist())), dev_chunks)
+        job = job._replace(known=frozenset(known.tolist()))
+        second = ordered_map(make_part, job, dev_chunks)
+        with _write_parts(folder / "dev", second, progress) as parts:
+            for part in parts:
+                dev += part.totals
     shutil.rmtree(job.aside)
-    totals["dev"].update(left_out=0)  # adding counters drops zeros
-    if not totals["dev"]["pairs"]:
+    dev.update(left_out=0)  # adding counters drops zeros
+    if not dev["pairs"]:
         raise UserError(
             "corpus.sources: the training documents have every held-out sentence too, "
             "so the text repeats itself; remove the copies, or raise "
@@ -155,14 +153,32 @@ def write_dataset(
         )
     np.save(folder / "token_counts.npy", counts)
     with open(folder / "preparation.json", "w", encoding="utf-8") as file:
+        totals = {"train": train, "dev": dev}
         json.dump(identity | {"totals": totals}, file, indent=1)
-    total, seconds = totals["train"] + totals["dev"], time.monotonic() - start
+    total, seconds = train + dev, time.monotonic() - start
     print(
         f"prepared {total['documents']:,} documents, {total['sentences']:,} sentences, "
         f"{total['tokens']:,} tokens: {total['pairs']:,} pairs in {seconds:.1f} s, "
         f"{total['bytes'] / 1e6 / seconds:.2f} MB of text/s",
         file=sys.stderr,
     )
+
+
+@contextlib.contextmanager
+def _write_parts(
+    folder: Path, results: Generator[Part, None, None], progress: tqdm
+) -> Iterator[Iterator[Part]]:
+    """Yields an iterator over the parts, which writes the table of each. The processes
+    that make them end with the context."""
+
+    def written(add: Callable[[Table], None]) -> Iterator[Part]:
+        for part in results:
+            add(part.table)
+            progress.update(part.totals["bytes"])
+            yield part
+
+    with write_table(folder) as add, contextlib.closing(results):
+        yield written(add)
 
 
 def _set_aside(every: Iterable[Chunk], later: BinaryIO) -> Iterator[Chunk]:

@@ -23,7 +23,6 @@ from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, bert_config
 from bert_jax.models.architectures import HEADS, BertWithHeads
-from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import init_model
 from bert_jax.runtime.storage import Path
@@ -66,7 +65,7 @@ class Finetuning(distillation.Taught, Predictor):
         self._examples: dict[str, Sequence[Row]] = {}
         self._encoded: dict[str, list[Feature]] = {}
         self._tables: dict[str, Rows] = {}
-        self.model_config = self.sizes()
+        self.model_config = bert_config(config.model, self._tokenizer.get_vocab_size())
         limit, length = config.model.max_position_embeddings, config.task.max_seq_length
         self.max_seq_length = length
         if length > limit:
@@ -195,10 +194,6 @@ class Finetuning(distillation.Taught, Predictor):
         return ()
 
     # Members derived from these.
-
-    def sizes(self) -> BertConfig:
-        """Returns the model's sizes."""
-        return bert_config(self.config.model, self.tokenizer.get_vocab_size())
 
     def make_rows(self, features: Sequence[Feature]) -> Rows:
         if self.texts_per_row == 1:

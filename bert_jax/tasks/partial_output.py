@@ -82,16 +82,8 @@ def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[
             raise UserError(
                 f"{part}: not a part that --mode=predict left; move it away"
             )
-        rows, columns, size = _complete_rows(part, target)
         mine = json.loads(json.dumps(work()))
-        there = json.loads(made_by.read_text()) if rows else mine
-        names = sorted(there.keys() | mine.keys())
-        if differing := [n for n in names if there.get(n) != mine.get(n)]:
-            raise UserError(
-                f"{part}: holds {rows:,} rows of other work, which differs in "
-                f"{', '.join(differing)}; delete it to start again, or name another "
-                "--output"
-            )
+        rows, columns, size = _recall(part, made_by, target, mine)
         storage.write_atomically(made_by, json.dumps(mine))
         file.truncate(size)
         stack.enter_context(signals.clean_up_on_signal(leave))
@@ -105,6 +97,26 @@ def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[
         except BaseException:
             leave()
             raise
+
+
+def _recall(
+    part: Path, made_by: Path, target: str, mine: Work
+) -> tuple[int, list[str], int]:
+    """Returns `_complete_rows` of a part.
+
+    Raises:
+      UserError: It belongs to other work than `mine`.
+    """
+    found = _complete_rows(part, target)
+    there = json.loads(made_by.read_text()) if found[0] else mine
+    names = sorted(there.keys() | mine.keys())
+    if differing := [n for n in names if there.get(n) != mine.get(n)]:
+        raise UserError(
+            f"{part}: holds {found[0]:,} rows of other work, which differs in "
+            f"{', '.join(differing)}; delete it to start again, or name another "
+            "--output"
+        )
+    return found
 
 
 def _is_resumable(source: str, target: str) -> bool:

@@ -8,6 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from jaxtyping import Array, Key
@@ -70,9 +71,11 @@ class Predictor:
 
     Attributes:
       max_seq_length: Maximum number of tokens in a sequence.
+      fitted: Values that decide answers in addition to the weights, see `Task`.
     """
 
     max_seq_length: int
+    fitted: Mapping[str, Any] = MappingProxyType({})
 
     def parse_row(self, row: dict[str, Any]) -> Any:
         """Parses a row of the input.
@@ -222,8 +225,8 @@ class Task(abc.ABC):
     options: FrozenConfigDict
 
     def __init__(self, config: ConfigDict):
-        self.config = FrozenConfigDict(config)
-        self.fill_in({})
+        self.config = config
+        self.fill_in({})  # so it is frozen, a copy
         self.fitted: Mapping[str, Any] = {}
         self.notices: Counter[str] = Counter()
 

@@ -352,13 +352,21 @@ class Step:
         constants: Any,
     ) -> tuple[Any, Any]:
         """Takes a step with all seeds, whose `numbers` are `seeds.array`."""
+        one_seed = self.step_of_seed(micro_batches, rate, constants)
+        return self.seeds.each(one_seed)(state, batch, numbers)
+
+    def step_of_seed(
+        self, micro_batches: int, rate: Any, constants: Any
+    ) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+        """Returns a function from a state, a batch and a seed to the next state and
+        metrics."""
         gradient = self._gradient(micro_batches, constants)
 
         def one_seed(state: TrainState, batch: Any, number: Any) -> tuple:
             key = jax.random.key(number)
             return train_step(state, batch, key, rate, gradient, self._optimizer)
 
-        return self.seeds.each(one_seed)(state, batch, numbers)
+        return one_seed
 
     def _gradient(self, micro_batches: int, constants: Params) -> Gradient:
         """Returns the gradient of the task's losses."""

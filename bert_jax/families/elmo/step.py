@@ -61,16 +61,10 @@ class CarriedStep(Step):
     def begin(self, params: Params) -> CarriedState:  # type: ignore[override]
         return CarriedState(*super().begin(params), self.task.first_carry())
 
-    def train_step(
-        self,
-        micro_batches: int,
-        state: Any,
-        batch: Any,
-        numbers: Any,
-        rate: Any,
-        constants: Any,
-    ) -> tuple[Any, Any]:
-        """Takes a step with all seeds. An ELMo has one micro-batch and no constants."""
+    def step_of_seed(
+        self, micro_batches: int, rate: Any, constants: Any
+    ) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+        """Returns one seed's step. An ELMo has one micro-batch and no constants."""
 
         def one_seed(state: CarriedState, batch: Any, number: Any) -> tuple:
             def make(loss: Callable[..., Any]) -> Gradient:
@@ -85,7 +79,7 @@ class CarriedStep(Step):
             carry = choose(metrics.pop("carry"), state.carry)
             return CarriedState(*run, carry), metrics
 
-        return self.seeds.each(one_seed)(state, batch, numbers)
+        return one_seed
 
     def _differentiate(
         self,
