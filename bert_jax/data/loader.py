@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import grain
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Integer
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -176,7 +176,7 @@ def _packed_maker(
 
 
 def _mixed_maker(
-    config: ConfigDict, source: Int[np.ndarray, " rows"], make: RowMaker
+    config: ConfigDict, source: Integer[np.ndarray, " rows"], make: RowMaker
 ) -> tuple[RowMaker, int]:
     """Returns a function as `make`, of the rows of a pass over the mix, and their
     number.
