@@ -34,7 +34,7 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.stacking import attention_probabilities
 from bert_jax.runtime import hub, storage
 from bert_jax.tasks import row_files
-from bert_jax.tasks.embeddings.task import Embeddings, unit_vectors
+from bert_jax.tasks.embeddings.task import EmbeddingTask, unit_vectors
 from bert_jax.tasks.task import ApplyFn, Predictor
 from bert_jax.training import run_config, setup, sharding
 from bert_jax.training.inference import Answerer
@@ -478,7 +478,7 @@ class _Vectors(Predictor):
     """The vectors of `{"texts": (text,)}`, as the task of text vectors computes them,
     [1, size]."""
 
-    def __init__(self, task: Embeddings):
+    def __init__(self, task: EmbeddingTask):
         self.max_seq_length, self._task = task.max_seq_length, task
         self.notices = task.notices
 

@@ -17,7 +17,6 @@ from bert_jax.tasks import TASKS
 from bert_jax.tasks.squad.task import Squad
 
 extends = "finetune/squad:version=2.0"
-SPAN = ("start_logits", "end_logits")
 
 
 class Answerable(Squad):
@@ -25,21 +24,18 @@ class Answerable(Squad):
 
     heads = ("question_answering", "sequence_classification")
 
-    def unused_parameters(self, *, predicts=False):
-        return ()  # the second head reads the pooler
-
     def row_losses(self, logits, batch):
-        spans = super().row_losses({name: logits[name] for name in SPAN}, batch)
+        spans = super().row_losses(logits, batch)
         is_null = jnp.asarray(batch["start_positions"] == 0, jnp.float32)  # at [CLS]
         null = optax.sigmoid_binary_cross_entropy(logits["logits"][:, 0], is_null)
         return spans + null
 
-    def decode_answers(self, examples, features, outputs):
-        nulls = [math.inf] * len(examples)  # the least of a question's windows
+    def decode_answers(self, rows, features, outputs):
+        nulls = [math.inf] * len(rows)  # the least of a question's windows
         for feature, output in zip(features, outputs, strict=True):
             logit = float(output["logits"][0])
             nulls[feature.example] = min(nulls[feature.example], logit)
-        answers = super().decode_answers(examples, features, outputs)
+        answers = super().decode_answers(rows, features, outputs)
         return [
             answer._replace(null_score=answer.null_score + null)
             for answer, null in zip(answers, nulls, strict=True)

@@ -23,14 +23,14 @@ TABLES = {"topic": 1.0, "tone": 0.5}  # the weight of a row in the loss, by its 
 class MultiTask(Text):
     """A label is TABLE/LABEL. In the rows `table` is the table's number."""
 
-    def __init__(self, config, tokenizer=None):
-        super().__init__(config, tokenizer)
+    def __post_init__(self):
+        super().__post_init__()
         plain = {"kind": "classification", "label_smoothing": 0.0, "texts_per_row": 1}
-        for name, only in plain.items():
+        for name, only in (plain | {"teacher": ""}).items():
             if self.options[name] != only:
-                raise UserError(f"config.task.{name}: two tables require {only}")
+                raise UserError(f"config.task.{name}: two tables require {only!r}")
 
-    def load(self, split):
+    def read_rows(self, split):
         rows, file = [], self.options[f"{split}_file"]
         for number, table in enumerate(TABLES if file else ()):
             for row in read_texts(file.format(table), labelled=split != "test"):
@@ -43,23 +43,29 @@ class MultiTask(Text):
             raise ValueError(f'"table" is required, one of {", ".join(TABLES)}')
         return {**super().parse_row(row), "table": [*TABLES].index(row["table"])}
 
-    def encode(self, examples, split):
-        pairs = zip(super().encode(examples, split), examples, strict=True)
+    def encode(self, rows, split):
+        pairs = zip(super().encode(rows, split), rows, strict=True)
         columns = ({**each.columns, "table": row["table"]} for each, row in pairs)
         return [Feature(*each) for each in enumerate(columns)]
 
-    def logits_of(self, outputs, batch):
-        logits = super().logits_of(outputs, batch)["logits"]
+    def of_table(self, logits, tables):
         owners = np.array([[*TABLES].index(x.partition("/")[0]) for x in self.labels])
-        own = owners == batch["table"][:, None]
-        return {"logits": jnp.where(own, logits, jnp.finfo(logits.dtype).min)}
+        least = jnp.finfo(logits.dtype).min
+        return jnp.where(owners == tables[:, None], logits, least)
+
+    def row_losses(self, logits, batch):
+        own = self.of_table(logits["logits"], batch["table"])
+        return super().row_losses({"logits": own}, batch)
+
+    def decode_answers(self, rows, features, outputs):
+        logits = np.stack(super().decode_answers(rows, features, outputs))
+        return [*np.array(self.of_table(logits, np.array([r["table"] for r in rows])))]
 
     def row_weights(self, batch):
-        return (
-            super().row_weights(batch) * jnp.array([*TABLES.values()])[batch["table"]]
-        )
+        weights = jnp.array([*TABLES.values()])[batch["table"]]
+        return super().row_weights(batch) * weights
 
-    def baseline_scores(self, split, examples):
+    def baseline_scores(self, rows):
         return {}  # one majority label of both tables would mean little
 
 

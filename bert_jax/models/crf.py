@@ -6,7 +6,7 @@ score's share among all sequences of tags. As in AllenNLP
 (modules/conditional_random_field) and its crf_tagger.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -40,6 +40,11 @@ class Transitions(NamedTuple):
         """
         both = zip(self, allowed, strict=True)
         return Transitions(*(x + jnp.where(a, 0.0, _FORBIDDEN) for x, a in both))
+
+
+def read_transitions(outputs: Mapping[str, Array]) -> Transitions:
+    """Returns the transitions among a model's outputs."""
+    return Transitions(*(outputs[name] for name in Transitions._fields))
 
 
 class Crf(nn.Module):

@@ -1,6 +1,6 @@
 """Tasks: data -> features, head, losses, scores, predictions, by name."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -12,8 +12,8 @@ from bert_jax.registry import Registry
 if TYPE_CHECKING:  # data of tasks is read without JAX
     import bert_jax.tasks.task
 
-# Classes, or functions of (config, tokenizer). A custom config file adds one:
-# TASKS["questions"] = Questions.
+# Subclasses of `definition.TaskDefinition`, or functions of (config, tokenizer) that
+# return a Task. A custom config file adds one: TASKS["questions"] = Questions.
 TASKS = Registry(
     "task.name",
     {
@@ -24,7 +24,7 @@ TASKS = Registry(
         "ner": "bert_jax.tasks.ner.task:Ner",
         "text": "bert_jax.tasks.text:Text",
         "imdb": "bert_jax.tasks.imdb:Imdb",
-        "embeddings": "bert_jax.tasks.embeddings.task:Embeddings",
+        "embeddings": "bert_jax.tasks.embeddings.task:EmbeddingTask",
     },
 )
 
@@ -41,4 +41,16 @@ def create_task(
       UserError: no task has that name, or its config is wrong.
     """
     name, chosen = config.task.name, family.family_of(config)
-    return chosen.task(name, TASKS.lookup(name))(config, tokenizer)
+    return make_task(chosen.task(name, TASKS.lookup(name)), config, tokenizer)
+
+
+def make_task(
+    entry: Any, config: ConfigDict, tokenizer: Tokenizer | None = None
+) -> "bert_jax.tasks.task.Task":
+    """Creates the task of an entry of TASKS."""
+    from bert_jax.tasks.definition import TaskDefinition
+    from bert_jax.tasks.finetuning import Finetuning
+
+    if isinstance(entry, type) and issubclass(entry, TaskDefinition):
+        return Finetuning(entry, config, tokenizer)
+    return entry(config, tokenizer)

@@ -265,6 +265,41 @@ def soft_loss(
     return temperature**2 * jnp.sum(jnp.exp(its) * (its - own), axis=-1)
 
 
+def output_losses(
+    ours: Arrays, theirs: Arrays, batch: Arrays, kind: str, temperature: float
+) -> Float[Array, "batch *tokens"]:
+    """Returns how far a model's logits are from a teacher's, of each row or token.
+
+    Args:
+      ours: The model's logits by name, the classes on the last axis.
+      theirs: The teacher's.
+      kind: `TaskDefinition.kind`. For `multilabel` each label is two classes, whose
+        divergences are averaged. For `regression` the squared difference counts. For
+        `spans` padding is no class.
+      temperature: Temperature of `soft_loss`.
+    """
+    if kind == "regression":
+        return jnp.square(ours["logits"][:, 0] - theirs["logits"][:, 0])
+    if kind == "multilabel":
+        # A label is one of two classes, whose logits are 0 and its own.
+        own, its = (
+            jnp.stack([0 * x, x], axis=-1) for x in (ours["logits"], theirs["logits"])
+        )
+        return soft_loss(own, its, temperature).mean(axis=-1)
+    if kind == "spans":
+        ours, theirs = (hide_padding(x, batch) for x in (ours, theirs))
+    each = [soft_loss(ours[name], theirs[name], temperature) for name in ours]
+    return jnp.mean(jnp.stack(each), axis=0)
+
+
+def hide_padding(logits: Arrays, batch: Arrays) -> dict[str, Array]:
+    """Returns `start_logits` and `end_logits` [batch, length], whose exponential is 0
+    at padding."""
+    real = batch["input_mask"] > 0
+    spans = {name: logits[name] for name in ("start_logits", "end_logits")}
+    return {k: jnp.where(real, x, jnp.finfo(x.dtype).min) for k, x in spans.items()}
+
+
 def _token_mask(batch: Arrays) -> Int[Array, "rows length"]:
     """Returns 1 for each token of rows, windows or choices, 0 for padding."""
     return batch["input_mask"].reshape(-1, batch["input_mask"].shape[-1])

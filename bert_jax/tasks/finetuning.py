@@ -1,71 +1,72 @@
-"""The parts that all fine-tuning tasks share: rows, batches, model, evaluation. A task
-is one file: a subclass of Finetuning (docs/fine_tuning.md)."""
+"""The machinery that all fine-tuning tasks share: rows, batches, model, evaluation.
 
-import abc
+A task is a file of its own, a `TaskDefinition` (docs/fine_tuning.md).
+"""
+
+import dataclasses
 import functools
-import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Key
 from ml_collections import ConfigDict
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase
-from bert_jax.data import overlap, packing, truncation
+from bert_jax.data import overlap, packing
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
-from bert_jax.data.tables import Row
+from bert_jax.data.tables import ColumnSpec, Row
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, bert_config
+from bert_jax.models import crf
 from bert_jax.models.architectures import HEADS, BertWithHeads
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import init_model
-from bert_jax.runtime.storage import Path
-from bert_jax.tasks import distillation
-from bert_jax.tasks.task import Data, Predictor, Results, write_rows
+from bert_jax.tasks import distillation, windows
+from bert_jax.tasks.definition import NO_LABEL, Outputs, TaskDefinition
+from bert_jax.tasks.sequences import Sequences
+from bert_jax.tasks.task import Data, Predictor, Results
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
-Answers = Sequence[Any]
-Outputs = dict[str, np.ndarray]
-# Characters tokenized together, or else one text: the tokenizer's objects take a
-# hundred times the memory of a text.
-_CHARACTERS = 2_000_000
 _SCORED = 16  # rows computed together by `scores_of`
 
 
 class Finetuning(distillation.Taught, Predictor):
-    """Base class of fine-tuning tasks. Input rows are answered as in evaluation.
+    """A run's task of a `TaskDefinition`. Input rows are answered as in evaluation.
 
-    A row is a dict, as its task's `read_rows` and `parse_row` make it.
+    Attributes:
+      definition: The definition, with the run's config and fitted values.
+      text: Its vocabulary, and how texts become sequences.
     """
 
-    head: ClassVar[str]  # see models.architectures.BertWithHeads
-    loss_name: str  # name in metrics.jsonl
-    fill: Mapping[str, int] = {}  # padding values of columns, where not 0
-
-    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+    def __init__(
+        self,
+        definition: type[TaskDefinition],
+        config: ConfigDict,
+        tokenizer: Tokenizer | None = None,
+    ):
         """Checks the config and reads the vocabulary, but no data.
 
         Args:
+          definition: The task's definition.
+          config: The whole config.
           tokenizer: Tokenizer. None means the config's.
 
         Raises:
           UserError: there is no vocabulary, or a config value is out of range.
         """
         super().__init__(config)
-        self._tokenizer = tokenizer or tokenization.required_tokenizer(config)
-        self.special_tokens = tokenization.special_ids(self._tokenizer)
-        self.last = self.special_tokens.last  # at a sequence's end
-        self._kind = tokenization.kind_of(self._tokenizer)
+        tokenizer = tokenizer or tokenization.required_tokenizer(config)
+        self._read: dict[str, Sequence[Row]] = {}
         self._examples: dict[str, Sequence[Row]] = {}
         self._encoded: dict[str, list[Feature]] = {}
         self._tables: dict[str, Rows] = {}
-        self.model_config = bert_config(config.model, self._tokenizer.get_vocab_size())
+        self.model_config = bert_config(config.model, tokenizer.get_vocab_size())
         limit, length = config.model.max_position_embeddings, config.task.max_seq_length
         self.max_seq_length = length
         if length > limit:
@@ -73,127 +74,43 @@ class Finetuning(distillation.Taught, Predictor):
                 f"config.task.max_seq_length={length}: must be at most "
                 f"config.model.max_position_embeddings={limit}"
             )
+        self.text = self.make_text(definition, tokenizer)
+        self.definition = definition(self.config, self.text, self.rows)
         self.texts_per_row = self.options.texts_per_row
         self._check_texts_per_row()
 
-    # Members that a task defines.
+    def make_text(
+        self, definition: type[TaskDefinition], tokenizer: Tokenizer
+    ) -> Sequences:
+        """Returns how the definition's texts become this model's sequences."""
+        return Sequences(self.config, tokenizer, self.notices)
 
-    def read_rows(self, split: str) -> Sequence[Row] | None:
-        """Returns the rows of a split, in file order.
+    def fill_in(self, values: Mapping[str, Any]) -> None:
+        super().fill_in(values)
+        self.definition = dataclasses.replace(self.definition, config=self.config)
 
-        By default they are `read_file` of `config.task.SPLIT_file`.
+    def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
+        task = super().with_fitted(fitted)
+        task.definition = dataclasses.replace(self.definition, fitted=task.fitted)
+        return task
 
-        Args:
-          split: `train`, `dev`, `test`, or one that only this task has.
+    @property
+    def main_score(self) -> str:  # type: ignore[override]
+        return self.definition.main_score
 
-        Returns:
-          The rows, or None if the config names no such data.
+    @property
+    def kind(self) -> str:
+        return self.definition.kind
 
-        Raises:
-          UserError: a file or record is wrong. The message names file, line and remedy.
-        """
-        source = self.options.get(f"{split}_file")
-        return self.read_file(source, split) if source else None
+    @property
+    def row_columns(self) -> ColumnSpec:
+        return self.definition.row_columns
 
-    def read_file(self, source: str, split: str) -> Sequence[Row]:
-        """Returns the rows of a split's file. Raises as `read_rows`."""
-        raise NotImplementedError
-
-    @abc.abstractmethod
     def parse_row(self, row: Row) -> Row:
-        """Checks a row of `--mode=predict`'s input, and returns one as `read_rows`
-        does.
+        return self.definition.parse_row(row)
 
-        Raises:
-          ValueError: the row is wrong. The message says how.
-        """
-
-    @abc.abstractmethod
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
-        """Turns rows into sequences. Those of a row are consecutive.
-
-        Args:
-          split: Split, for `notices`. `train` has labels, `predict` has none.
-        """
-
-    @abc.abstractmethod
-    def row_losses(
-        self, logits: Arrays, batch: Arrays
-    ) -> Float[Array, "batch *tokens"]:
-        """Returns the loss of each sequence, or of each of its tokens."""
-
-    def row_weights(self, batch: Arrays) -> Float[Array, "batch *tokens"]:
-        """Returns the weight of each of `row_losses` in their mean, 0 for padding
-        rows."""
-        return batch["row_weights"]
-
-    def decode_answers(
-        self,
-        examples: Sequence[Row],
-        features: Sequence[Feature],
-        outputs: Sequence[Outputs],
-    ) -> list[Any]:
-        """Returns the answer to each row, from the logits of its sequences.
-
-        By default a row is one sequence, and its `logits` are the answer.
-
-        Args:
-          outputs: Logits of each sequence by name, padded to some length.
-        """
-        return [output["logits"] for output in outputs]
-
-    @abc.abstractmethod
-    def format_answer(self, example: Row, answer: Any) -> Row:
-        """Returns the fields that `--mode=predict` adds to a row."""
-
-    @abc.abstractmethod
-    def scores(
-        self, split: str, examples: Sequence[Row], answers: Answers
-    ) -> dict[str, float]:
-        """Returns the official scores, or none if the rows have no labels."""
-
-    def prediction_row(self, example: Row, answer: Any) -> Row:
-        """Returns the fields that `write_predictions` writes for a row."""
-        return self.format_answer(example, answer)
-
-    def write_predictions(
-        self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
-    ) -> None:
-        """Writes the predictions of a split into `folder`, each file atomically.
-
-        By default it writes `SPLIT.jsonl`: each row's `index` (from 0) and
-        `prediction_row`.
-        """
-        found = map(self.prediction_row, examples, answers)
-        rows = ({"index": index, **row} for index, row in enumerate(found))
-        write_rows(folder / f"{split}.jsonl", rows)
-
-    def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
-        """Returns the majority baseline's scores, or none if they would mean little.
-
-        Only rows with labels have a baseline.
-        """
-        return {}
-
-    def score_details(self, examples: Sequence[Row], answers: Answers) -> str:
-        """Formats the text that the closing report prints below a split's table."""
-        return ""
-
-    def fit_to_rows(self, examples: Sequence[Row], answers: Answers) -> dict[str, Any]:
-        """Returns the values to fit to the first dev split, before scoring it."""
-        return {}
-
-    def find_labels(self) -> Sequence[str]:
-        """Returns the names of the model's outputs if `config.task.labels` is empty.
-
-        Raises:
-          NotImplementedError: The head classifies, and the task does not name them.
-        """
-        if self.head in ("sequence_classification", "token_classification"):
-            raise NotImplementedError(f"{type(self).__name__}.find_labels")
-        return ()
-
-    # Members derived from these.
+        return self.definition.encode(examples, split)
 
     def make_rows(self, features: Sequence[Feature]) -> Rows:
         if self.texts_per_row == 1:
@@ -203,9 +120,7 @@ class Finetuning(distillation.Taught, Predictor):
     def resolve(self) -> None:
         super().resolve()
         train = self.config.train
-        # Labels named by a task's class are kept as well: an export reads them.
-        if labels := tuple(self.labels or self.find_labels()):
-            self.fill_in({"task.labels": labels})
+        self.fill_in(self.definition.infer_fields())
         if not train.num_steps:
             rows = train.num_epochs * len(self._rows("train"))
             steps = max(1, int(rows / train.batch_size))
@@ -214,16 +129,16 @@ class Finetuning(distillation.Taught, Predictor):
     @property
     def labels(self) -> tuple[str, ...]:
         """Names of the model's outputs, in order."""
-        return tuple(self.options.labels)
+        return self.definition.labels
 
     @property
     def tokenizer(self) -> Tokenizer:
-        return self._tokenizer
+        return self.text.tokenizer
 
     @property
     def heads(self) -> tuple[str, ...]:
         """The model's heads."""
-        return (self.head,) if self.head else ()
+        return self.definition.heads
 
     @functools.cached_property
     def model(self) -> BertWithHeads:
@@ -237,14 +152,15 @@ class Finetuning(distillation.Taught, Predictor):
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits of `config.evaluate.splits` that have data."""
-        return tuple(s for s in self.config.evaluate.splits if self.examples(s))
+        return tuple(s for s in self.config.evaluate.splits if self.rows(s))
 
     def unused_parameters(self, *, predicts: bool = False) -> tuple[str, ...]:
-        return () if self.model.uses_pooler(self.head) else ("bert/pooler",)
+        uses_pooler = any(map(self.model.uses_pooler, self.heads))
+        return () if uses_pooler else ("bert/pooler",)
 
     def training_data(self) -> Data:
         rows = self._rows("train")
-        unknown = rows.fraction(self.special_tokens.unk)
+        unknown = rows.fraction(self.text.special.unk)
         if FAMILIES[self.config.model.architecture].has_segments:
             self.model_config.require_segments(rows.segments)
         dev = {split: self._rows(split).digest() for split in self.dev_splits}
@@ -253,7 +169,10 @@ class Finetuning(distillation.Taught, Predictor):
         self.notices.update(overlap.shared_texts(self.examples("train"), others))
         if self.teacher is not None and len(self.labels) > 1:
             self.teacher.log_accuracy(self.examples("train"))
-        return Data(unknown, len(rows), {"rows": rows.digest(), "dev": dev})
+        record = {"rows": rows.digest(), "dev": dev}
+        if facts := self.definition.fit(self.examples("train"), None):
+            record["facts"] = facts
+        return Data(unknown, len(rows), record)
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         return init_model(self.model, key)
@@ -278,32 +197,23 @@ class Finetuning(distillation.Taught, Predictor):
         """Returns the loss of the model's outputs, with a teacher its losses too."""
         # Losses and weights are per text, however rows are shared.
         texts, logits = packing.by_text(batch), self.logits_of(outputs, batch)
-        weights = self.row_weights(texts)
-        losses = {self.loss_name: jnp.sum(weights * self.row_losses(logits, texts))}
+        definition = self.definition
+        weights = definition.row_weights(texts)
+        each = definition.row_losses(logits, texts)
+        losses = {definition.loss_name: jnp.sum(weights * each)}
         if self.teacher is None:
             return losses
         theirs = self.teacher.outputs(params, batch)
         targets = self.teacher.task.logits_of(theirs, batch)
-        soft = jnp.sum(weights * self.soft_losses(logits, targets, texts))
+        heat = self.options.teacher_temperature
+        apart = distillation.output_losses(logits, targets, texts, self.kind, heat)
+        soft = jnp.sum(weights * apart)
         return self.teacher.join(losses, soft, outputs, theirs, batch)
 
     def loss_weights(self, batch: Arrays) -> Scalars:
-        total = jnp.sum(self.row_weights(packing.by_text(batch)))
+        total = jnp.sum(self.definition.row_weights(packing.by_text(batch)))
         others = self.teacher.loss_weights(total, batch) if self.teacher else {}
-        return {self.loss_name: total, **others}
-
-    def soft_losses(
-        self, logits: Arrays, targets: Arrays, batch: Arrays
-    ) -> Float[Array, "batch *tokens"]:
-        """Returns the distances from a teacher's logits, of the shape of `row_losses`.
-
-        By default each of the logits' last axis has the classes.
-        """
-        heat = self.options.teacher_temperature
-        each = [
-            distillation.soft_loss(logits[name], targets[name], heat) for name in logits
-        ]
-        return jnp.mean(jnp.stack(each), axis=0)
+        return {self.definition.loss_name: total, **others}
 
     def apply(
         self,
@@ -329,15 +239,30 @@ class Finetuning(distillation.Taught, Predictor):
         return self.logits_of(self.apply(params, batch, key), batch)
 
     def logits_of(self, outputs: dict[str, Any], batch: Arrays) -> dict[str, Array]:
-        """Returns the head's logits, float32, for shared rows [texts, labels]."""
+        """Returns the heads' outputs, float32, for shared rows [texts, labels]. Those
+        of a text's windows are combined."""
         trunk = ("hidden_states", "pooled", *distillation.LAYERS)
         logits = {k: v for k, v in outputs.items() if k not in trunk}
+        if self.options.windows > 1:
+            mask, how = batch["input_mask"], self.options.window_logits
+            each = logits["logits"].reshape(*mask.shape[:2], -1)
+            return {"logits": windows.combine_logits(each, mask, how)}
         if "sequence_ids" not in batch:
             return logits
         return {k: v.reshape(-1, v.shape[-1]) for k, v in logits.items()}
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
-        return self.logits(params, batch)
+        """Returns `logits_of`. With a CRF it returns `tags` [batch, length], the most
+        probable ones that the scheme allows, and each token's largest logit."""
+        logits = self.logits(params, batch)
+        if "crf" not in self.heads:
+            return logits
+        allowed = crf.allowed(self.labels, self.options.tag_scheme or "none")
+        transitions = crf.read_transitions(logits).within(allowed)
+        # The sentence's words around the part that the row tags, too: an entity may
+        # continue where a sentence is cut.
+        tags = crf.viterbi(logits["logits"], batch["words"], transitions)
+        return {"tags": tags, "largest": logits["logits"].max(axis=-1)}
 
     def results(
         self, split: str, fetched: Sequence[Outputs], *, learns: bool = False
@@ -351,22 +276,20 @@ class Finetuning(distillation.Taught, Predictor):
         has_nan = any(np.isnan(x).any() for each in outputs for x in each.values())
         if has_nan:
             outputs = jax.tree.map(np.nan_to_num, outputs)
-        examples = self.examples(split)
-        answers = self.decode_answers(examples, self.encode_examples(split), outputs)
+        rows, features = self.examples(split), self.encode_examples(split)
+        answers = self.definition.decode_answers(rows, features, outputs)
         fits = learns and not has_nan
-        learned = self.fit_to_rows(examples, answers) if fits else {}
-        task = self.with_fitted({**self.fitted, **learned})
-        scores = task.scores(split, examples, answers)
+        learned = self.definition.fit(rows, answers) if fits else {}
+        definition = self.with_fitted({**self.fitted, **learned}).definition
+        scores = definition.scores(rows, answers)
         if has_nan:
             scores = dict.fromkeys(scores, math.nan)
         return Results(
             scores,
-            task.fitted,
-            baseline=lambda: task.baseline_scores(split, examples),
-            details=lambda: task.score_details(examples, answers),
-            write=lambda folder: task.write_predictions(
-                folder, split, examples, answers
-            ),
+            definition.fitted,
+            baseline=lambda: definition.baseline_scores(rows),
+            details=lambda: definition.score_details(rows, answers),
+            files=lambda: definition.prediction_files(split, rows, answers),
         )
 
     def scores_of(self, params: Any, rows: Sequence[Row]) -> dict[str, float]:
@@ -379,8 +302,8 @@ class Finetuning(distillation.Taught, Predictor):
             for place, index in enumerate(indices):
                 if index < len(table):
                     outputs[index] = {k: v[place] for k, v in fetched.items()}
-        answers = self.decode_answers(rows, features, outputs)
-        return self.scores("train", rows, answers)
+        answers = self.definition.decode_answers(rows, features, outputs)
+        return self.definition.scores(rows, answers)
 
     def by_feature(self, split: str, fetched: Sequence[Outputs]) -> list[Outputs]:
         """Reorders the outputs of a split's batches by feature."""
@@ -402,10 +325,9 @@ class Finetuning(distillation.Taught, Predictor):
         outputs: Sequence[Outputs],
     ) -> list[dict[str, Any]]:
         """Returns `format_answer` of each example's answer."""
-        answers = self.decode_answers(examples, features, outputs)
-        return [
-            self.format_answer(e, a) for e, a in zip(examples, answers, strict=True)
-        ]
+        definition = self.definition
+        answers = definition.decode_answers(examples, features, outputs)
+        return [*map(definition.format_answer, examples, answers)]
 
     def phases(self) -> list[Phase]:
         """Returns one phase, at `config.task.max_seq_length`."""
@@ -420,80 +342,28 @@ class Finetuning(distillation.Taught, Predictor):
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of the longest row's `input_ids`."""
-        return (self.options.max_seq_length,)
+        count = self.definition.sequences * self.text.orders
+        length = (self.options.max_seq_length,)
+        return length if count == 1 else (count, *length)
+
+    def rows(self, split: str) -> Sequence[Row]:
+        """Returns the cached rows of `TaskDefinition.read_rows`, or none if there is no
+        such data."""
+        if split not in self._read:
+            self._read[split] = self.definition.read_rows(split) or ()
+        return self._read[split]
 
     def examples(self, split: str) -> Sequence[Row]:
-        """Returns the cached rows of `read_rows`, or none if there is no such data."""
+        """Returns the cached rows of a split, with numbered labels."""
         if split not in self._examples:
-            self._examples[split] = self.read_rows(split) or ()
+            rows = self.definition.number_labels(self.rows(split))
+            self._examples[split] = rows
         return self._examples[split]
-
-    def tokenize_texts(
-        self, texts: Sequence[str], *, offsets: bool = True
-    ) -> Iterator[Encoding]:
-        """Yields each text's tokens, without [CLS] and [SEP].
-
-        "[SEP]" inside a text is three ordinary tokens, as in Google's tokenizer.
-
-        Args:
-          offsets: Whether the tokens' offsets must be right. False means that they may
-            be wrong, which saves a fifth of the time.
-        """
-        tokenizer = self.tokenizer
-        encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
-        ends = np.cumsum([len(text) for text in texts]) // _CHARACTERS
-        for _, group in itertools.groupby(range(len(texts)), key=ends.__getitem__):
-            tokenizer.encode_special_tokens = True
-            yield from encode([texts[i] for i in group], add_special_tokens=False)
-
-    def sequence(
-        self, a: list[int], b: list[int] | None, split: str
-    ) -> dict[str, Int[np.ndarray, "length"]]:
-        """Returns `input_ids` and `segment_ids` of [CLS] a [SEP] or, for a pair,
-        [CLS] a [SEP] b [SEP], cut to `config.task.max_seq_length`.
-
-        The second part's segment is 1 (run_classifier.py, convert_single_example).
-        """
-        between = () if b is None else self.between
-        room = self.max_seq_length - 2 - len(between)
-        if len(a) + len(b or ()) > room:
-            self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
-            if b is None:
-                cut = self.options.truncation
-                a = truncation.truncate_tokens(a, room, cut)
-            else:
-                first, second = truncation.pair_lengths(
-                    len(a), len(b), room, self._kind.odd_to_longer
-                )
-                a, b = a[:first], b[:second]
-        ids = [self.special_tokens.cls, *a, *between, *(b or ()), self.last]
-        # The token that ends the first text is part of it.
-        segments = (np.arange(len(ids)) > len(a) + 1).astype(np.int32)
-        return {"input_ids": np.array(ids, np.int32), "segment_ids": segments}
-
-    def grouped(
-        self, sequences: Sequence[Mapping[str, np.ndarray]], rows: int
-    ) -> dict[str, Int[np.ndarray, "rows length"]]:
-        """Returns the columns of a feature of several sequences, padded to the longest
-        one and to `rows`."""
-        length = max(len(each["input_ids"]) for each in sequences)
-        ids = np.full((rows, length), self.special_tokens.pad, np.int32)
-        mask, segments = np.zeros((2, rows, length), np.int32)
-        for row, each in enumerate(sequences):
-            size = len(each["input_ids"])
-            ids[row, :size], mask[row, :size] = each["input_ids"], 1
-            segments[row, :size] = each["segment_ids"]
-        return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
-
-    @functools.cached_property
-    def between(self) -> tuple[int, ...]:
-        """Tokens between two texts. The first belongs to the first text."""
-        return self.special_tokens.between
 
     @property
     def padding(self) -> dict[str, int]:
         """Padding value of each column, where it is not 0."""
-        return {"input_ids": self.special_tokens.pad, **self.fill}
+        return {"input_ids": self.text.special.pad, "labels": NO_LABEL}
 
     def encode_examples(self, split: str) -> list[Feature]:
         """Returns the cached result of `encode`.
@@ -525,8 +395,8 @@ class Finetuning(distillation.Taught, Predictor):
         """Raises UserError where a row can have only one text."""
         config = self.config
         can_share = (
-            self.head == "sequence_classification"
-            and self.head not in HEADS
+            self.heads == ("sequence_classification",)
+            and self.heads[0] not in HEADS
             and not config.model.causal
             and not self.options.bilstm
         )

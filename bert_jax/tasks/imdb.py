@@ -12,10 +12,9 @@ _NO_FILMS = "dev: reviews held out from data that do not name their films"
 class Imdb(Text):
     """IMDb's reviews (Maas et al. 2011), or texts laid out like them.
 
-    Args:
-      config: The whole config. From `config.task` the task reads `data_dir` (a folder
-        with train/CLASS/*.txt and optionally test/CLASS/*.txt, or "tfds:imdb_reviews",
-        or "hf:stanfordnlp/imdb") and `dev_fraction`.
+    From `config.task` the task reads `data_dir` (a folder with train/CLASS/*.txt and
+    optionally test/CLASS/*.txt, or "tfds:imdb_reviews", or "hf:stanfordnlp/imdb") and
+    `dev_fraction`.
 
     IMDb has no dev set, so `dev` holds out `dev_fraction` of each class of the training
     data: whole films if the archive's urls_CLASS.txt name them. Otherwise, as on TFDS
@@ -23,7 +22,7 @@ class Imdb(Text):
     scores may be too high.
     """
 
-    def load(self, split: str) -> list[Row] | None:
+    def read_rows(self, split: str) -> list[Row] | None:
         """Splits the training data into `train` and `dev`, and reads `test` as is."""
         options = self.options
         source, folder = options.data_dir, storage.storage_path(options.data_dir)
@@ -47,5 +46,5 @@ class Imdb(Text):
         groups = films or [row["text"] for row in whole]
         kept, held = texts.hold_out(whole, options.dev_fraction, groups)
         if films is None and held:
-            self.notices[_NO_FILMS] = len(held)
+            self.text.notices[_NO_FILMS] = len(held)
         return (held if split == "dev" else kept) or None

@@ -14,7 +14,7 @@ from bert_jax.errors import UserError
 from bert_jax.scores import classification as scores
 from bert_jax.tasks import row_files
 from bert_jax.tasks.cross_entropy import of_classes
-from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
+from bert_jax.tasks.definition import Answers, TaskDefinition
 from bert_jax.tasks.task import require_text
 from bert_jax.types import Arrays
 
@@ -81,46 +81,43 @@ def choice_fields(fields: Row, most: int = 0) -> Row:
     return {"context": context, "endings": endings, "label": None}
 
 
-class Swag(Finetuning):
+class Swag(TaskDefinition):
     """Each ending is a sequence: [CLS] context [SEP] ending [SEP].
 
     The logit of an ending is the dot product of a learned vector with its pooled
     output, and the softmax is over endings. The paper uses [CLS]'s vector C. Its
     released code and Hugging Face's BertForMultipleChoice use the pooler's output.
 
-    Args:
-      config: The whole config. `config.task.train_file`, `dev_file` and `test_file` are
-        sources as `read_choices` takes them, or empty.
-
-    An answer is the example's logits, one for each ending.
+    `config.task.train_file`, `dev_file` and `test_file` are sources as `read_choices`
+    takes them, or empty. An answer is the row's logits, one for each ending.
     """
 
-    head = "multiple_choice"
+    heads = ("multiple_choice",)
     loss_name = "choice_loss"
     main_score = "accuracy"
+    sequences = CHOICES
 
-    def read_file(self, source: str, split: str) -> list[Row]:
+    def read_rows(self, split: str) -> list[Row] | None:
         """Reads the records of a split. `test` may be unlabeled."""
-        return read_choices(source, labelled=split != "test")
+        source = self.options[f"{split}_file"]
+        return read_choices(source, labelled=split != "test") if source else None
 
-    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
+    def encode(self, rows: Sequence[Row], split: str) -> list[Feature]:
         """Returns features of [endings, length] arrays.
 
-        They are padded to the example's longest ending and to the largest number of
-        endings in `examples`. Long pairs are cut as in run_classifier.py.
+        They are padded to the row's longest ending and to the largest number of
+        endings in `rows`. Long pairs are cut as in run_classifier.py.
         """
-        most = max((len(example["endings"]) for example in examples), default=0)
-        labelled = all(example["label"] is not None for example in examples)
-        contexts = self.tokenize_texts(
-            [row["context"] for row in examples], offsets=False
-        )
-        texts = [ending for row in examples for ending in row["endings"]]
-        endings = self.tokenize_texts(texts, offsets=False)
+        most = max((len(row["endings"]) for row in rows), default=0)
+        labelled = all(row["label"] is not None for row in rows)
+        contexts = self.text.tokenize([row["context"] for row in rows], offsets=False)
+        texts = [ending for row in rows for ending in row["endings"]]
+        endings = self.text.tokenize(texts, offsets=False)
         features = []
-        for index, (row, a) in enumerate(zip(examples, contexts, strict=True)):
+        for index, (row, a) in enumerate(zip(rows, contexts, strict=True)):
             own = itertools.islice(endings, len(row["endings"]))
-            sequences = [self.sequence(a.ids, b.ids, split) for b in own]
-            columns: dict[str, Any] = {**self.grouped(sequences, most)}
+            sequences = [self.text.sequence(a.ids, b.ids, split) for b in own]
+            columns: dict[str, Any] = {**self.text.group(sequences, most)}
             if labelled:
                 columns["label"] = row["label"]
             features.append(Feature(index, columns))
@@ -131,47 +128,30 @@ class Swag(Finetuning):
         return of_classes(logits["logits"], batch["label"])
 
     def decode_answers(
-        self,
-        examples: Sequence[Row],
-        features: Sequence[Feature],
-        outputs: Sequence[Outputs],
+        self, rows: Sequence[Row], features: Sequence[Feature], outputs: Answers
     ) -> list[np.ndarray]:
-        """Returns the logits of each example's endings."""
-        return [
-            output["logits"][: len(example["endings"])]
-            for example, output in zip(examples, outputs, strict=True)
-        ]
+        """Returns the logits of each row's endings."""
+        pairs = zip(rows, outputs, strict=True)
+        return [output["logits"][: len(row["endings"])] for row, output in pairs]
 
-    def scores(
-        self, split: str, examples: Sequence[Row], answers: Answers
-    ) -> dict[str, float]:
+    def scores(self, rows: Sequence[Row], answers: Answers) -> dict[str, float]:
         """Returns `accuracy`, a fraction, or nothing if a label is unknown."""
-        if not examples or any(example["label"] is None for example in examples):
+        if not rows or any(row["label"] is None for row in rows):
             return {}
-        labels = np.array([example["label"] for example in examples])
+        labels = np.array([row["label"] for row in rows])
         guesses = np.array([np.argmax(answer) for answer in answers])
         return {"accuracy": scores.accuracy(labels, guesses)}
 
-    def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
+    def baseline_scores(self, rows: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of always choosing this split's most frequent label."""
-        majority = np.argmax(np.bincount(np.array([e["label"] for e in examples])))
-        return self.scores(split, examples, [np.eye(CHOICES)[majority]] * len(examples))
-
-    def prediction_row(self, example: Row, answer: np.ndarray) -> Row:
-        """Returns `format_answer`, and `gold` if known."""
-        row, gold = self.format_answer(example, answer), example["label"]
-        return row if gold is None else {**row, "gold": gold}
+        majority = np.argmax(np.bincount(np.array([row["label"] for row in rows])))
+        return self.scores(rows, [np.eye(CHOICES)[majority]] * len(rows))
 
     def parse_row(self, row: Row) -> Row:
         """Takes `context` and two or more `endings`, or SWAG's columns."""
         return choice_fields(row)
 
-    def format_answer(self, example: Row, answer: np.ndarray) -> Row:
+    def format_answer(self, row: Row, answer: np.ndarray) -> Row:
         """Returns `label`, the ending's index from 0, and `scores`, probabilities."""
         shares = scores.softmax(answer.astype(np.float64))
         return {"label": int(np.argmax(answer)), "scores": shares.tolist()}
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        """Shape of a sequence for each ending."""
-        return (CHOICES, self.options.max_seq_length)

@@ -171,10 +171,9 @@ def score_table(
     return rows, header if baseline else header[:2]
 
 
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Writes JSON lines, atomically."""
-    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_atomically(path, "".join(lines))
+def json_lines(rows: Iterable[Row]) -> str:
+    """Formats rows as JSON lines."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +187,7 @@ class Results:
       table: Function from the split, the scores (the means over seeds and, with several
         seeds, standard deviations) and the baseline's to rows and header.
       details: Function that formats the text printed below the table.
-      write: Function that writes the prediction files to a folder, each atomically.
+      files: Function that returns the content of the prediction files, by name.
     """
 
     scores: dict[str, float]
@@ -198,7 +197,12 @@ class Results:
         score_table
     )
     details: Callable[[], str] = str
-    write: Callable[[Path], object] = str
+    files: Callable[[], Mapping[str, str]] = dict
+
+    def write(self, folder: Path) -> None:
+        """Writes the prediction files to a folder, each atomically."""
+        for name, text in self.files().items():
+            write_atomically(folder / name, text)
 
 
 class Task(abc.ABC):
@@ -225,8 +229,8 @@ class Task(abc.ABC):
     options: FrozenConfigDict
 
     def __init__(self, config: ConfigDict):
-        self.config = config
-        self.fill_in({})  # so it is frozen, a copy
+        self.config = fields.with_values(config, {})  # frozen, a copy
+        self.options = fields.task_values(self.config)
         self.fitted: Mapping[str, Any] = {}
         self.notices: Counter[str] = Counter()
 

@@ -13,22 +13,20 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from ml_collections import ConfigDict
-from tokenizers import Tokenizer
 
-from bert_jax.config import fields
+from bert_jax.config import fields as config_fields
 from bert_jax.convert import layout
 from bert_jax.data import texts, truncation
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ColumnSpec, Row
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
-from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import calibration
 from bert_jax.scores import classification as scores
-from bert_jax.tasks import distillation, windows
+from bert_jax.tasks import windows
 from bert_jax.tasks.cross_entropy import of_classes
-from bert_jax.tasks.finetuning import Answers, Finetuning
+from bert_jax.tasks.definition import Answers, TaskDefinition
+from bert_jax.tasks.task import json_lines
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -61,33 +59,31 @@ _LIMITED = (
 _SHOWN = 20  # maximum number of classes whose tables are printed
 
 
-class Text(Finetuning):
-    """Texts of tables (data/tables.py). A subclass may read others: see `load`.
+class Text(TaskDefinition):
+    """Texts of tables (data/tables.py). A subclass may read others: see `read_rows`.
 
-    Args:
-      config: The whole config. From `config.task` the task reads `train_file`,
-        `dev_file` and `test_file` (empty means none), their `format`, the columns
-        `text`, `text_b` and `label`, `label_separator`, `kind` (classification,
-        multilabel or regression) and `truncation` (of single texts: head, tail,
-        head_tail). If `labels` is empty, the labels are those of the training data,
-        integers in numeric order, names in alphabetical order, or `label_names` in
-        their order.
+    From `config.task` the task reads `train_file`, `dev_file` and `test_file` (empty
+    means none), their `format`, the columns `text`, `text_b` and `label`,
+    `label_separator`, `kind` (classification, multilabel or regression) and
+    `truncation` (of single texts: head, tail, head_tail). If `labels` is empty, the
+    labels are those of the training data, integers in numeric order, names in
+    alphabetical order, or `label_names` in their order.
 
-    In its rows `label` is the index of the class, a tuple with 0 or 1 for each label
-    (multilabel), a number (regression), or None if it is unknown. An answer is the
-    row's logits, [labels].
+    In the rows of `number_labels`, `label` is the index of the class, a tuple with 0 or
+    1 for each label (multilabel), a number (regression), or None if it is unknown. An
+    answer is the row's logits, [labels].
     """
 
-    head = "sequence_classification"
+    heads = ("sequence_classification",)
 
-    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        super().__init__(config, tokenizer)
-        self.main_score = next(iter(SCORES[self.kind]))
-        self.loss_name = f"{self.kind}_loss"
-        self._loaded: dict[str, Sequence[Row]] = {}
-        self._calibration = self.options.calibration
+    def __post_init__(self) -> None:
+        """Checks the options.
+
+        Raises:
+          UserError: One is not for this kind.
+        """
         for name, limited, kinds in _LIMITED:
-            default = fields.TASK[f"task.{name}"].default
+            default = config_fields.TASK[f"task.{name}"].default
             value = self.options[name]
             is_set = value != default if limited is None else value == limited
             if is_set and self.kind not in kinds:
@@ -95,7 +91,18 @@ class Text(Finetuning):
                     f"config.task.{name}={value}: is for config.task.kind="
                     f"{' or '.join(kinds)}, not for {self.kind}"
                 )
-        self._windows = self.options.windows
+
+    @property
+    def loss_name(self) -> str:
+        return f"{self.kind}_loss"
+
+    @property
+    def main_score(self) -> str:
+        return next(iter(SCORES[self.kind]))
+
+    @property
+    def sequences(self) -> int:
+        return int(self.options.windows)
 
     @property
     def kind(self) -> str:
@@ -107,7 +114,7 @@ class Text(Finetuning):
         """Whether every row is a pair. False means that a row may be one."""
         return bool(self.options.text_b)
 
-    def load(self, split: str) -> Sequence[Row] | None:
+    def read_rows(self, split: str) -> Sequence[Row] | None:
         """Reads a split's rows, with labels by name. Only `test` may be unlabeled.
 
         With `task.dev_fraction`, `train` and `dev` are parts of the training file.
@@ -115,13 +122,13 @@ class Text(Finetuning):
         options = self.options
         fraction = options.dev_fraction
         if not fraction or split not in ("train", "dev"):
-            return super().read_rows(split)
+            return self._read_file(split)
         if options.dev_file:
             raise UserError(
                 f"config.task.dev_fraction={fraction}: dev_file={options.dev_file} is "
                 "named too; set one of them"
             )
-        whole = super().read_rows("train") or []
+        whole = self._read_file("train") or []
         groups = [*map(texts.group_name, whole)]
         by_class = self.kind == "classification"
         kept, held = texts.hold_out(whole, fraction, groups, by_class=by_class)
@@ -132,8 +139,11 @@ class Text(Finetuning):
             )
         return held if split == "dev" else kept
 
-    def read_file(self, source: str, split: str) -> list[Row]:
+    def _read_file(self, split: str) -> list[Row] | None:
         options = self.options
+        source = options[f"{split}_file"]
+        if not source:
+            return None
         return texts.read_texts(
             source,
             self.kind,
@@ -176,18 +186,16 @@ class Text(Finetuning):
             raise ValueError('"text" is required, a string')
         if text_b is not None and not isinstance(text_b, str):
             raise ValueError('"text_b" is not a string')
-        if text_b is not None and self._windows > 1:
+        if text_b is not None and self.sequences > 1:
             raise ValueError('"text_b": only single texts have windows (task.windows)')
         if text_b is None and self.pairs:
             raise ValueError('"text_b" is required, a string: the task is of pairs')
         return {"text": text, "text_b": text_b}
 
-    def read_rows(self, split: str) -> list[Row] | None:
-        """Returns the rows of a split, whose labels must occur in the training data."""
+    def number_labels(self, rows: Sequence[Row]) -> list[Row]:
+        """Returns rows whose labels are numbers. They must occur in the training
+        data."""
         known = self._known_labels()
-        rows = self._loaded.pop(split, None) or self.load(split)
-        if rows is None:
-            return None
         return [
             {"id": index, **row, "label": self._target(row, known)}
             for index, row in enumerate(rows)
@@ -198,7 +206,7 @@ class Text(Finetuning):
 
         Without labels before the "=" of `label_names` the latter is 0, 1, ...
         """
-        names = self.labels or tuple(self.find_labels())
+        names = self.labels
         known = {texts.label_name(name): index for index, name in enumerate(names)}
         for index, pair in enumerate(self.options.label_names):
             old, _, new = pair.partition("=") if "=" in pair else (str(index), "", pair)
@@ -207,7 +215,7 @@ class Text(Finetuning):
         numbers = tuple(map(str, range(len(names))))
         unnamed = layout.default_labels(len(names))
         for own, others in ((unnamed, numbers), (numbers, unnamed)):
-            if tuple(names) == own:
+            if names == own:
                 known |= {x: i for i, x in enumerate(others) if x not in known}
         return known
 
@@ -229,25 +237,30 @@ class Text(Finetuning):
         held = {known[name] for name in label}
         return tuple(int(index in held) for index in range(1 + max(known.values())))
 
-    def find_labels(self) -> Sequence[str]:
-        """Returns the labels of the training data, or one output for a number.
+    def infer_fields(self) -> dict[str, Any]:
+        """Returns `task.labels`, of the training data or one output for a number, and
+        `task.label_names`.
 
         Raises:
-          UserError: there are fewer than two classes, or no label.
+          UserError: There are fewer than two classes, or no label.
         """
+        if self.labels:
+            return {}
         if self.kind == "regression":
-            return ("score",)
-        rows = self._loaded["train"] = self.load("train") or []
+            return {"task.labels": ("score",)}
+        rows = self.rows("train")
         counts = Counter(x for r in rows for x in texts.label_names(r["label"]))
         width = max((row.get("width", 0) for row in rows), default=0)
         names = texts.sorted_labels({*counts, *map(str, range(width))})
         if width and not self.options.label_names:
             what = "train: lists of 0 and 1, read by index (task.label_names names it)"
-            self.notices[what] = len(rows)
+            self.text.notices[what] = len(rows)
         for line in texts.label_warnings(counts):
             log.warning("warning: %s: %s", self.options.train_file, line)
         if self.options.label_names:
-            return self._name_labels(names)
+            named = self._name_labels(names)
+            labels = tuple(name.partition("=")[2] for name in named)
+            return {"task.labels": labels, "task.label_names": named}
         if self.kind == "classification" and texts.seem_scores(names):
             log.warning(
                 "warning: %s: the labels are numbers with fractions, such as %s, here "
@@ -261,44 +274,42 @@ class Text(Finetuning):
                 f"config.task: labels in the training data: {listed}; at least {least} "
                 "are required: name the file and the column that have them"
             )
-        return names
+        return {"task.labels": tuple(names)}
 
-    def _name_labels(self, found: Sequence[str]) -> Sequence[str]:
-        """Returns `label_names` without the labels before "=".
+    def _name_labels(self, found: Sequence[str]) -> tuple[str, ...]:
+        """Returns `label_names`, each as LABEL=NAME.
 
-        If there are none, first adds them, in the order of the training data's.
+        Names without labels are those of the training data's, in order.
 
         Raises:
-          UserError: there are fewer names than labels, or more.
+          UserError: There are fewer names than labels, or more.
         """
-        options = self.options
-        if not all("=" in name for name in options.label_names):
-            if len(found) != len(options.label_names):
-                raise UserError(
-                    f"config.task.label_names: {len(options.label_names)} names, but "
-                    f"the training data has {len(found)} labels: "
-                    f"{', '.join(found):.200}; "
-                    "name each of them, or write LABEL=NAME"
-                )
-            pairs = zip(found, options.label_names, strict=True)
-            named = tuple(f"{label}={name}" for label, name in pairs)
-            self.fill_in({"task.label_names": named})
-        return [name.partition("=")[2] for name in self.options.label_names]
+        names = tuple(self.options.label_names)
+        if all("=" in name for name in names):
+            return names
+        if len(found) != len(names):
+            raise UserError(
+                f"config.task.label_names: {len(names)} names, but the training data "
+                f"has {len(found)} labels: {', '.join(found):.200}; name each of them, "
+                "or write LABEL=NAME"
+            )
+        return tuple(f"{old}={new}" for old, new in zip(found, names, strict=True))
 
-    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
+    def encode(self, rows: Sequence[Row], split: str) -> list[Feature]:
         """Encodes each row as one sequence. A second text without any token counts as
         no second text, as in run_classifier.py."""
-        labels = [example.get("label") for example in examples]
+        labels = [row.get("label") for row in rows]
         several, labelled = self.kind == "multilabel", None not in labels
         features = []
-        first = self.tokenize_texts([row["text"] for row in examples], offsets=False)
-        others = [row.get("text_b") or "" for row in examples]
-        second = self.tokenize_texts(others, offsets=False)
+        first = self.text.tokenize([row["text"] for row in rows], offsets=False)
+        others = [row.get("text_b") or "" for row in rows]
+        second = self.text.tokenize(others, offsets=False)
         for index, (a, b) in enumerate(zip(first, second, strict=True)):
-            if self._windows == 1:
-                columns: dict[str, Any] = {**self.sequence(a.ids, b.ids or None, split)}
+            if self.sequences == 1:
+                one = self.text.sequence(a.ids, b.ids or None, split)
             else:
-                columns = {**self._window_rows(a.ids, split)}
+                one = self._window_rows(a.ids, split)
+            columns: dict[str, Any] = {**one}
             if labelled:
                 label: Any = labels[index]
                 columns["label"] = np.array(label, np.float32) if several else label
@@ -307,28 +318,14 @@ class Text(Finetuning):
 
     def _window_rows(self, ids: list[int], split: str) -> dict[str, np.ndarray]:
         """Returns the columns of a text's windows, [windows, length]."""
-        room, overlap = self.max_seq_length - 2, self.options.window_overlap
-        most = room + (self._windows - 1) * (room - overlap)
+        room, overlap = self.text.max_seq_length - 2, self.options.window_overlap
+        most = room + (self.sequences - 1) * (room - overlap)
         if len(ids) > most:
-            self.notices[f"{split}: texts longer than their windows, cut"] += 1
+            self.text.notices[f"{split}: texts longer than their windows, cut"] += 1
             ids = truncation.truncate_tokens(ids, most, self.options.truncation)
         parts = windows.cut_windows(ids, room, overlap)
-        rows = [self.sequence(part, None, split) for part in parts]
-        return self.grouped(rows, self._windows)
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        """Shape of the longest row's `input_ids`, with windows if it has some."""
-        shape = super().row_shape
-        return shape if self._windows == 1 else (self._windows, *shape)
-
-    def logits_of(self, outputs: dict[str, Any], batch: Arrays) -> dict[str, Array]:
-        found = super().logits_of(outputs, batch)
-        if self._windows == 1:
-            return found
-        mask, how = batch["input_mask"], self.options.window_logits
-        each = found["logits"].reshape(*mask.shape[:2], -1)
-        return {"logits": windows.combine_logits(each, mask, how)}
+        rows = [self.text.sequence(part, None, split) for part in parts]
+        return self.text.group(rows, self.sequences)
 
     def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Returns the cross entropy in nats, as Hugging Face does.
@@ -345,21 +342,6 @@ class Text(Finetuning):
             return optax.sigmoid_binary_cross_entropy(outputs, labels).mean(axis=-1)
         return jnp.square(outputs[:, 0] - labels)
 
-    def soft_losses(
-        self, logits: Arrays, targets: Arrays, batch: Arrays
-    ) -> Float[Array, "batch"]:
-        """Returns the divergence of classes, or the mean of the labels', or for numbers
-        the squared difference."""
-        if self.kind == "classification":
-            return super().soft_losses(logits, targets, batch)
-        outputs, theirs = logits["logits"], targets["logits"]
-        if self.kind == "regression":
-            return jnp.square(outputs[:, 0] - theirs[:, 0])
-        heat = self.options.teacher_temperature
-        # A label is one of two classes, whose logits are 0 and its own.
-        own, its = (jnp.stack([0 * x, x], axis=-1) for x in (outputs, theirs))
-        return distillation.soft_loss(own, its, heat).mean(axis=-1)
-
     def row_weights(self, batch: Arrays) -> Float[Array, "batch"]:
         """Returns 1 per row, or its class's weight (`task.class_weights=balanced`)."""
         weights = super().row_weights(batch)
@@ -374,24 +356,24 @@ class Text(Finetuning):
         They are records / (classes x records of the class) in the training data, or 1
         for a class without records.
         """
-        labels = [example["label"] for example in self.examples("train")]
+        labels = [row["label"] for row in self.number_labels(self.rows("train"))]
         counts = np.bincount(np.array(labels, int), minlength=len(self.labels))
         rare = np.maximum(counts, 1) * np.count_nonzero(counts)
         weights = np.where(counts, len(labels) / rare, 1.0)
         return weights.astype(np.float32)
 
-    def fit_to_rows(self, examples: Sequence[Row], answers: Answers) -> dict[str, Any]:
-        """Fits `temperature` or `thresholds`, by `config.task.calibration`."""
-        labels = [example["label"] for example in examples]
-        if self._calibration == "none" or None in labels:
+    def fit(self, rows: Sequence[Row], answers: Answers | None) -> dict[str, Any]:
+        """Fits `temperature` or `thresholds` to dev, by `config.task.calibration`."""
+        labels, what = [row["label"] for row in rows], self.options.calibration
+        if answers is None or what == "none" or None in labels:
             return {}
         logits, targets = np.array(answers), np.array(labels, int)
-        if self._calibration == "temperature":
+        if what == "temperature":
             value: Any = calibration.fit_temperature(logits, targets)
         else:
             columns = zip(logits.T, targets.T, strict=True)
             value = [calibration.best_threshold(*each) for each in columns]
-        return {self._calibration: value}
+        return {what: value}
 
     def guess(self, answer: np.ndarray) -> int | float | tuple[int, ...]:
         """Turns logits into a label. Multilabel predicts labels from 0.5 on, or from
@@ -409,7 +391,7 @@ class Text(Finetuning):
         one = self.kind == "classification"
         return scores.softmax(logits) if one else scores.sigmoid(logits)
 
-    def format_answer(self, example: Row, answer: np.ndarray) -> Row:
+    def format_answer(self, row: Row, answer: np.ndarray) -> Row:
         """Returns `label` (or `labels`) with probabilities as `scores`, or `score`."""
         shown = self._shown(self.guess(answer))
         if self.kind == "regression":
@@ -432,15 +414,13 @@ class Text(Finetuning):
             return ("accuracy", "macro_f1")
         return tuple(SCORES[self.kind])
 
-    def scores(
-        self, split: str, examples: Sequence[Row], answers: Answers
-    ) -> dict[str, float]:
+    def scores(self, rows: Sequence[Row], answers: Answers) -> dict[str, float]:
         """Returns the scores of `score_names`, fractions, or none without all labels.
 
         For two classes, F1 is that of the second in sorted order ("1", "yes", "pos"),
         as in scikit-learn, whatever the order of the model's outputs.
         """
-        targets = [example.get("label") for example in examples]
+        targets = [row.get("label") for row in rows]
         if not targets or None in targets:
             return {}
         labels = np.array(targets)
@@ -458,9 +438,9 @@ class Text(Finetuning):
             found |= {f"f1:{name}": x for name, x in zip(names, each, strict=True)}
         return found
 
-    def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
+    def baseline_scores(self, rows: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of always giving the split's majority label (or mean)."""
-        labels = [example["label"] for example in examples]
+        labels = [row["label"] for row in rows]
         if self.kind == "regression":
             answer = np.array([np.mean(np.array(labels))])
         else:
@@ -468,31 +448,34 @@ class Text(Finetuning):
             if self.kind == "classification":
                 label = np.arange(len(self.labels)) == label
             answer = np.where(label, np.inf, -np.inf)  # whatever was fitted
-        return self.scores(split, examples, [answer] * len(examples))
+        return self.scores(rows, [answer] * len(rows))
 
-    def prediction_row(self, example: Row, answer: np.ndarray) -> Row:
-        """Returns `text`, `text_b` of a pair, `format_answer`, and `gold` if known."""
-        row: Row = {"text": example["text"]}
-        if example.get("text_b") is not None:
-            row["text_b"] = example["text_b"]
-        row |= self.format_answer(example, answer)
-        if example["label"] is not None:
-            row["gold"] = self._shown(example["label"])
-        return row
+    def prediction_files(
+        self, split: str, rows: Sequence[Row], answers: Answers
+    ) -> dict[str, str]:
+        """Returns `SPLIT.jsonl`, and `SPLIT_classes.txt` with `class_tables`.
 
-    def write_predictions(
-        self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
-    ) -> None:
-        """Writes `SPLIT.jsonl`, and `SPLIT_classes.txt` with `class_tables`."""
-        if tables := self.class_tables(examples, answers):
-            write_atomically(folder / f"{split}_classes.txt", tables + "\n")
-        super().write_predictions(folder, split, examples, answers)
+        A line has `index`, `text`, `text_b` of a pair, `format_answer`, and `gold` if
+        it is known.
+        """
+        lines = []
+        for index, (row, answer) in enumerate(zip(rows, answers, strict=True)):
+            line = {"index": index, "text": row["text"]}
+            if row.get("text_b") is not None:
+                line["text_b"] = row["text_b"]
+            line |= self.format_answer(row, answer)
+            if row["label"] is not None:
+                line["gold"] = self._shown(row["label"])
+            lines.append(line)
+        tables = self.class_tables(rows, answers)
+        files = {f"{split}_classes.txt": f"{tables}\n"} if tables else {}
+        return {**files, f"{split}.jsonl": json_lines(lines)}
 
-    def score_details(self, examples: Sequence[Row], answers: Answers) -> str:
+    def score_details(self, rows: Sequence[Row], answers: Answers) -> str:
         """Returns `class_tables`, unless they are too large for a screen, and whether
         the rows determined the temperature."""
         few = len(self.labels) <= _SHOWN
-        shown = [self.class_tables(examples, answers)] if few else []
+        shown = [self.class_tables(rows, answers)] if few else []
         if (heat := self.fitted.get("temperature")) in calibration.TEMPERATURES:
             shown.append(
                 f"temperature {heat:g}: is an end of its range, because dev's rows "
@@ -500,16 +483,16 @@ class Text(Finetuning):
             )
         return "\n\n".join(filter(None, shown))
 
-    def class_tables(self, examples: Sequence[Row], answers: Answers) -> str:
+    def class_tables(self, rows: Sequence[Row], answers: Answers) -> str:
         """Formats each class's precision, recall and F1, and the confusion matrix.
 
         Without a guess the precision is 0, as in scikit-learn. The text is empty
         without classes or labels.
         """
-        if self.kind != "classification" or None in (x["label"] for x in examples):
+        if self.kind != "classification" or None in (row["label"] for row in rows):
             return ""
         counts = np.zeros((len(self.labels), len(self.labels)), np.int64)
-        labels = np.array([example["label"] for example in examples], int)
+        labels = np.array([row["label"] for row in rows], int)
         guesses = np.array([self.guess(answer) for answer in answers], int)
         np.add.at(counts, (labels, guesses), 1)
         right, guessed, there = (
@@ -523,9 +506,9 @@ class Text(Finetuning):
             2 * right / np.maximum(guessed + there, 1),
         )
         columns = [[f"{x:.4f}" for x in each] for each in shares]
-        rows = list(zip(self.labels, *columns, map(str, there), strict=True))
+        lines = list(zip(self.labels, *columns, map(str, there), strict=True))
         table = terminal.format_table(
-            rows, ("class", "precision", "recall", "f1", "records")
+            lines, ("class", "precision", "recall", "f1", "records")
         )
         pairs = zip(self.labels, counts, strict=True)
         cells = [(name, *map(str, row)) for name, row in pairs]

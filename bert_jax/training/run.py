@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from bert_jax import tokenization
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, signals, storage, terminal
-from bert_jax.tasks.task import Predictor, Task, write_rows
+from bert_jax.tasks.task import Predictor, Task, json_lines
 from bert_jax.training import anomaly, inference, setup, sharding
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.log import Log, count_positions
@@ -399,7 +399,7 @@ def print_scores(run: Run, params: Any, now: int) -> None:
         text, rows = task.show_examples(functools.partial(_answer_few, **given))
         if rows and is_first:
             print(text)
-            write_rows(predictions / "dev.jsonl", rows)
+            storage.write_atomically(predictions / "dev.jsonl", json_lines(rows))
     written = [str(predictions) for predictions in folders if predictions.is_dir()]
     if written and is_first:
         print(f"\npredictions: {', '.join(written)}")

@@ -169,8 +169,9 @@ def columns(task: Any, phase: Phase, rows: int = 0) -> Columns:
     if _PRETRAINING not in shapes:
         tokens = shapes["input_ids"]
         added = dict.fromkeys(("input_mask", "segment_ids"), tokens)
-        added |= dict.fromkeys((*_SCALARS[task.head], "row_weights"), tokens[:1])
-        if task.head == "token_classification":
+        scalars = (*_SCALARS[task.heads[0]], "row_weights")
+        added |= dict.fromkeys(scalars, tokens[:1])
+        if "token_classification" in task.heads:
             added["labels"] = tokens
         shapes = added | shapes
     kind = getattr(task, "kind", "")

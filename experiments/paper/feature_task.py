@@ -30,6 +30,7 @@ from bert_jax.models.heads import count_parameters
 from bert_jax.models.layers import dropout
 from bert_jax.models.lstm import BiLstm
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.task import Data, Shapes
 from bert_jax.types import DropoutKey
@@ -132,24 +133,18 @@ class VectorRows(Rows):
 
 
 class VectorNer(Ner):
-    """Table 7's feature-based approach: BERT's kept vectors, a BiLSTM, a classifier.
+    """Words tagged by BERT's kept vectors, table 7's feature-based approach.
 
-    Args:
-      config: Config of the run. `config.task` also has `choice` (of
-        feature_choices.CHOICES) and `<split>_vectors`, files of [hidden states, words,
-        hidden] in float32. `config.model` has the BiLSTM's layers, size (of both
-        directions) and dropout.
+    `config.task` also has `choice` (of feature_choices.CHOICES) and `<split>_vectors`,
+    files of [hidden states, words, hidden] in float32.
     """
 
-    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        # Words have numbers, not tokens: any vocabulary will do.
-        super().__init__(config, tokenizer or programs.stand_in(5))
-        layers = len(self._vectors("train")) - 1
-        (name,), _ = chosen([config.task.choice], layers)
-        self._states, self._mixes = CHOICES[name].states(layers), CHOICES[name].mixes
+    def vectors(self, split: str) -> Float[np.ndarray, "states words hidden"]:
+        """Maps a split's vectors.
 
-    @functools.cache  # noqa: B019  (a task lives as long as its run)
-    def _vectors(self, split: str) -> Float[np.ndarray, "states words hidden"]:
+        Raises:
+          UserError: They cannot be read.
+        """
         path = self.config.task[f"{split}_vectors"]
         try:
             vectors = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -161,28 +156,48 @@ class VectorNer(Ner):
         assert isinstance(vectors, np.ndarray)
         return vectors
 
-    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
+    def encode(self, rows: Sequence[Row], split: str) -> list[Feature]:
         """Makes a row of each sentence: `input_ids` are the numbers of its words."""
         known = {label: index for index, label in enumerate(self.labels)}
         features, begin = [], 0
-        for index, example in enumerate(examples):
-            count = len(example["words"])
-            row: dict[str, Any] = {"input_ids": np.arange(begin, begin + count)}
-            row["segment_ids"] = np.zeros(count, int)
-            if example["tags"] is not None:
-                row["labels"] = self._label_ids(example, known, split)
-            features.append(Feature(index, row, np.arange(count)))
+        for index, row in enumerate(rows):
+            count = len(row["words"])
+            columns: dict[str, Any] = {"input_ids": np.arange(begin, begin + count)}
+            columns["segment_ids"] = np.zeros(count, int)
+            if row["tags"] is not None:
+                columns["labels"] = self._label_ids(row, known, split)
+            features.append(Feature(index, columns, np.arange(count)))
             begin += count
-        if begin != (there := self._vectors(split).shape[1]):
+        if begin != (there := self.vectors(split).shape[1]):
             raise UserError(
                 f"config.task.{split}_vectors: of {there:,} words, and "
                 f"config.task.{split}_file has {begin:,}"
             )
         return features
 
+
+class VectorTask(Finetuning):
+    """The run's task of `VectorNer`: a BiLSTM and a classifier.
+
+    Args:
+      config: Config of the run. `config.model` has the BiLSTM's layers, size (of both
+        directions) and dropout.
+    """
+
+    definition: VectorNer
+
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        # Words have numbers, not tokens: any vocabulary will do.
+        super().__init__(VectorNer, config, tokenizer or programs.stand_in(5))
+        self._shape = self.definition.vectors("train").shape
+        layers = self._shape[0] - 1
+        (name,), _ = chosen([config.task.choice], layers)
+        self._states, self._mixes = CHOICES[name].states(layers), CHOICES[name].mixes
+
     def _rows(self, split: str) -> Rows:
         if split not in self._tables:
-            parts = (self.encode_examples(split), self.padding, self._vectors(split))
+            vectors = self.definition.vectors(split)
+            parts = (self.encode_examples(split), self.padding, vectors)
             self._tables[split] = VectorRows(*parts, self._states)
         return self._tables[split]
 
@@ -206,8 +221,7 @@ class VectorNer(Ner):
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Draws `bilstm`, `classifier` and, for a weighted sum, `mix`."""
-        hidden = self._vectors("train").shape[2]
-        vectors = jnp.zeros((1, 1, len(self._states), hidden))
+        vectors = jnp.zeros((1, 1, len(self._states), self._shape[2]))
         return self.model.init(key, vectors, jnp.ones((1, 1), jnp.int32))["params"]
 
     def unused_parameters(self, *, predicts: bool = False) -> tuple[str, ...]:
@@ -241,7 +255,7 @@ def get_config(size: str = "768") -> ConfigDict:
     Args:
       size: Size of each direction of the BiLSTM.
     """
-    TASKS[NAME] = VectorNer
+    TASKS[NAME] = VectorTask
     config = ner.get_config()
     # That of the stand-in for BERT's vocabulary.
     config.tokenizer.lowercase = True

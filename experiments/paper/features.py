@@ -223,7 +223,7 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
         "command": {k: v for k, v in vars(options).items() if k not in _NOT_OF_RESULTS},
         "score": task.main_score,
         "baseline": {
-            name: task.baseline_scores(name, rows)[task.main_score]
+            name: task.definition.baseline_scores(rows)[task.main_score]
             for name in data.paths
             if name != "train" and (rows := task.examples(name))[0]["tags"]
         },

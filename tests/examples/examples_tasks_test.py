@@ -10,9 +10,10 @@ import pytest
 from runs import here, run
 
 from bert_jax.config import configuration
+from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.task import Task
 from bert_jax.workdir import metrics
-from examples.answerable import SPAN, Answerable
+from examples.answerable import Answerable
 from examples.multi_task import TABLES, MultiTask
 from tests.forked import ROOT
 from tests.micro_data import WORDS, write_inputs
@@ -91,7 +92,7 @@ def test_two_tables_share_an_encoder(tables):
 
 def test_loss_of_two_tables(tables):
     files = [f"--config.task.{x}_file={{}}_{x}.csv" for x in ("train", "dev")]
-    task = MultiTask(configuration.load_config("in/micro.py", files))
+    task = Finetuning(MultiTask, configuration.load_config("in/micro.py", files))
     task.resolve()
     batch, logits, loss = mean_loss(task)
     assert {*batch["table"]} == {0, 1} and task.labels[0] == "tone/bad"
@@ -110,7 +111,7 @@ def test_loss_of_two_tables(tables):
 def test_head_says_whether_there_is_an_answer(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_inputs("squad2", tmp_path)
-    task = Answerable(configuration.load_config("in/micro.py", ()))
+    task = Finetuning(Answerable, configuration.load_config("in/micro.py", ()))
     task.resolve()
     batch, logits, loss = mean_loss(task)
     expected = []
@@ -126,13 +127,16 @@ def test_head_says_whether_there_is_an_answer(tmp_path, monkeypatch):
     # The head's logit moves the odds of "no answer", and nothing else.
     examples, features = task.examples("dev"), task.encode_examples("dev")
     zeros = [
-        {name: np.zeros(len(f.columns["input_ids"]), np.float32) for name in SPAN}
+        dict.fromkeys(
+            ("start_logits", "end_logits"),
+            np.zeros(len(f.columns["input_ids"]), np.float32),
+        )
         for f in features
     ]
 
     def answer(logit):
         outputs = [each | {"logits": np.float32([logit])} for each in zeros]
-        return task.decode_answers(examples, features, outputs)
+        return task.definition.decode_answers(examples, features, outputs)
 
     for low, high in zip(answer(0.0), answer(2.5), strict=True):
         assert high.null_odds - low.null_odds == pytest.approx(2.5)

@@ -206,7 +206,7 @@ def test_question_stands_before_its_context(make):
         outputs.append({f"{name}_logits": logits[row, :, side]
                         for side, name in enumerate(("start", "end"))})  # fmt: skip
     assert loss == pytest.approx(np.mean(losses), rel=1e-5)
-    answers = task.decode_answers(examples, features, outputs)
+    answers = task.definition.decode_answers(examples, features, outputs)
     last = logits[len(X) - 1, len(features[-1].columns["input_ids"]) - 1]
     assert answers[1].null_score == pytest.approx(last.sum())
 

@@ -13,21 +13,24 @@ from small_texts import text_row
 from bert_jax.config import recipes
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
+from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.text import Text
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
 CLS, SEP, A, B, C, D = 2, 3, 5, 6, 7, 8
 
 
-class Texts(Text):
-    """The task with its records given."""
+def texts_task(config, examples):
+    """A task with its records given."""
 
-    def __init__(self, config, examples):
-        super().__init__(config)
-        self.given = list(examples)
+    class Texts(Text):
+        def read_rows(self, split):
+            return examples if split in ("train", "dev") else None
 
-    def read_rows(self, split):
-        return self.given if split in ("train", "dev") else None
+        def number_labels(self, rows):
+            return rows
+
+    return Finetuning(Texts, config)
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def make(tmp_path):
         config.task.labels = labels
         for name, value in fields.items():
             config.task[name] = value
-        return Texts(config, examples)
+        return texts_task(config, list(examples))
 
     return task
 
@@ -98,9 +101,13 @@ def loss(task, logits, labels):
     """Name, sum and weight of the loss, the last row being filling."""
     weights = jnp.ones(len(logits)).at[-1].set(0.0)
     batch = {"label": jnp.array(labels), "row_weights": weights}
-    losses = task.row_losses({"logits": jnp.array(logits)}, batch)
+    losses = task.definition.row_losses({"logits": jnp.array(logits)}, batch)
     ((name, weight),) = task.loss_weights(batch).items()
-    return name, float(jnp.sum(task.row_weights(batch) * losses)), float(weight)
+    return (
+        name,
+        float(jnp.sum(task.definition.row_weights(batch) * losses)),
+        float(weight),
+    )
 
 
 @pytest.mark.slow
@@ -169,13 +176,13 @@ def test_classification_from_records_to_scores(make, tmp_path, kind):
     batches = list(task.evaluation_batches("dev", 0, slice(None)))
     fetched = [jax.device_get(outputs(batch)) for batch in batches]
     results, ordered = task.results("dev", fetched), task.by_feature("dev", fetched)
-    answers = task.decode_answers(
+    answers = task.definition.decode_answers(
         task.examples("dev"), task.encode_examples("dev"), ordered
     )
     together = Rows(task.encode(examples, "dev"), task.padding)
     (logits,) = outputs(together.batch(np.arange(5), 8)).values()
     np.testing.assert_allclose(np.array(answers), logits, atol=1e-5)
-    guesses = [task.guess(answer) for answer in answers]
+    guesses = [task.definition.guess(answer) for answer in answers]
     numbers = results.scores
     assert task.main_score in numbers
     if kind != "regression":
@@ -190,23 +197,32 @@ def test_classification_from_records_to_scores(make, tmp_path, kind):
     results.write(tmp_path)
     lines = (tmp_path / "dev.jsonl").read_text().splitlines()
     for index, (line, answer) in enumerate(zip(lines, answers, strict=True)):
-        row, result = json.loads(line), task.format_answer(examples[index], answer)
+        row, result = (
+            json.loads(line),
+            task.definition.format_answer(examples[index], answer),
+        )
         assert row["index"] == index
         assert result.items() <= row.items()  # as `predict` answers
-    assert task.scores("test", [text_row(0, "a")], answers[:1]) == {}
+    assert task.definition.scores([text_row(0, "a")], answers[:1]) == {}
 
 
 def test_answers_for_people(make):
     example = text_row(0, "a")
-    result = make().format_answer(example, np.array([0.0, np.log(3)], np.float32))
+    result = make().definition.format_answer(
+        example, np.array([0.0, np.log(3)], np.float32)
+    )
     assert result["label"] == "yes"
     assert result["scores"] == pytest.approx({"no": 0.25, "yes": 0.75})
     task = make(kind="multilabel", labels=("a", "b", "c"))
-    result = task.format_answer(example, np.array([0.0, -1000.0, 1000.0], np.float32))
+    result = task.definition.format_answer(
+        example, np.array([0.0, -1000.0, 1000.0], np.float32)
+    )
     assert result["labels"] == ["a", "c"]
     assert result["scores"] == {"a": 0.5, "b": 0.0, "c": 1.0}
     task = make(kind="regression", labels=("score",))
-    assert task.format_answer(example, np.array([2.5], np.float32)) == {"score": 2.5}
+    assert task.definition.format_answer(example, np.array([2.5], np.float32)) == {
+        "score": 2.5
+    }
 
 
 def labelled(*labels):
@@ -214,15 +230,15 @@ def labelled(*labels):
 
 
 def test_majority_baseline(make):
-    numbers = make().baseline_scores("dev", labelled(1, 0, 1))
+    numbers = make().definition.baseline_scores(labelled(1, 0, 1))
     expected = {"accuracy": 2 / 3, "f1": 0.8, "matthews": 0.0, "macro_f1": 0.4}
     assert numbers == pytest.approx(expected | {"f1:no": 0.0, "f1:yes": 0.8})
     task = make(kind="multilabel", labels=("a", "b"))
-    numbers = task.baseline_scores("dev", labelled((1, 0), (1, 1), (1, 0)))
+    numbers = task.definition.baseline_scores(labelled((1, 0), (1, 1), (1, 0)))
     expected = {"f1": 6 / 7, "accuracy": 2 / 3, "macro_f1": 0.5}
     assert numbers == pytest.approx(expected | {"f1:a": 1.0, "f1:b": 0.0})
     task = make(kind="regression", labels=("score",))
-    numbers = task.baseline_scores("dev", labelled(1.0, 2.5, 0.0))
+    numbers = task.definition.baseline_scores(labelled(1.0, 2.5, 0.0))
     assert numbers == {"pearson": 0.0, "spearman": 0.0}
 
 
@@ -239,12 +255,12 @@ def test_f1_is_of_the_second_label_in_sorted_order(make, names, positive):
         task = make(labels=order)
         examples = labelled(*(order.index(name) for name in gold))
         answers = [np.eye(2, dtype=np.float32)[order.index(name)] for name in guessed]
-        numbers = task.scores("dev", examples, answers)
+        numbers = task.definition.scores(examples, answers)
         assert numbers["f1"] == pytest.approx(expected)
         assert numbers["accuracy"] == metrics.accuracy_score(gold, guessed)
         correlation = metrics.matthews_corrcoef(gold, guessed)
         assert numbers["matthews"] == pytest.approx(correlation)
-        baseline = task.baseline_scores("dev", examples)["f1"]
+        baseline = task.definition.baseline_scores(examples)["f1"]
         assert baseline == pytest.approx(majority)
 
 
@@ -258,4 +274,4 @@ def test_pairs_for_a_model_of_one_segment(make):
     task = make([text_row(0, "a", "b", 1)])
     task.fill_in({"model.type_vocab_size": 1})
     with pytest.raises(UserError, match="pairs of texts, which need 2; set it to"):
-        Texts(task.config, task.given).training_data()
+        texts_task(task.config, task.rows("train")).training_data()

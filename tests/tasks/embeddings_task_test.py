@@ -10,13 +10,13 @@ import numpy as np
 import optax
 import pytest
 from micro import answerer, initial_params
-from small_texts import shrunk
+from small_texts import shrunk, write_predictions
 
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
 from bert_jax.models.layers import pool_tokens
+from bert_jax.tasks import create_task
 from bert_jax.tasks.embeddings import losses
-from bert_jax.tasks.embeddings.task import Embeddings
 from bert_jax.training import sharding, step
 from bert_jax.training.step import init_state
 from bert_jax.training.transforms import cached
@@ -34,7 +34,7 @@ def make(tmp_path):
         config = shrunk(embeddings.get_config("tiny"), tmp_path)
         config.task.train_file = config.task.dev_file = str(tmp_path / "rows.jsonl")
         config.task.update(fields)
-        return Embeddings(config)
+        return create_task(config)
 
     return task
 
@@ -186,7 +186,7 @@ def test_text_alone_is_its_own_partner_with_another_dropout(make):
     params = initial_params(task.init_params)
     found = jax.jit(task.vectors)(params, batch, jax.random.key(0))["vectors"]
     assert np.abs(found[:, 0] - found[:, 1]).max() > 1e-2
-    assert task.scores("dev", task.examples("dev"), [np.asarray(found[0])]) == {}
+    assert task.definition.scores(task.examples("dev"), [np.asarray(found[0])]) == {}
 
 
 def test_scores_and_predictions(make, tmp_path):
@@ -201,17 +201,17 @@ def test_scores_and_predictions(make, tmp_path):
     vectors = answerer(task, params).start(examples)
     similarities = [answer["similarity"] for answer in vectors()]
     answers = [np.array([[1.0, 0], [np.cos(x), np.sin(x)]]) for x in (3, 0.1, 2, 1)]
-    scores = task.scores("dev", examples, answers)
+    scores = task.definition.scores(examples, answers)
     assert scores["spearman"] == pytest.approx(1.0) and scores["pearson"] < 1.0
-    assert task.scores("dev", [{"texts": r["texts"]} for r in examples], answers) == {
-        "mrr@10": pytest.approx(np.mean([1, 1 / 2, 1 / 3, 1 / 4]))
-    }
+    assert task.definition.scores(
+        [{"texts": r["texts"]} for r in examples], answers
+    ) == {"mrr@10": pytest.approx(np.mean([1, 1 / 2, 1 / 3, 1 / 4]))}
     alone, pair = answerer(task, params).answer(
         [{"text": "a b c"}, {"text": "a b c", "text_b": "c d"}]
     )
     assert np.linalg.norm(alone["vector"]) == pytest.approx(1.0, rel=1e-6)
     assert pair["similarity"] == pytest.approx(similarities[0], rel=1e-5)
-    task.write_predictions(tmp_path, "dev", examples, answers)
+    write_predictions(task, tmp_path, "dev", examples, answers)
     lines = (tmp_path / "dev.jsonl").read_text().splitlines()
     assert json.loads(lines[1])["gold"] == 1.0
 
@@ -223,10 +223,10 @@ def test_dev_is_scored_at_each_size(make):
     task = make(rows, max_score=3.0, dimensions=(2, 5))
     examples, rng = task.examples("dev"), np.random.default_rng(0)
     answers = [rng.normal(size=(2, 8)) for _ in examples]
-    found = task.scores("dev", examples, answers)
+    found = task.definition.scores(examples, answers)
     task.fill_in({"task.dimensions": ()})
     for size, end in ((2, "_2"), (5, "_5"), (8, "")):
-        cut = task.scores("dev", examples, [each[:, :size] for each in answers])
+        cut = task.definition.scores(examples, [each[:, :size] for each in answers])
         assert {
             name + end: value for name, value in cut.items()
         }.items() <= found.items()
@@ -243,7 +243,7 @@ def test_equal_texts_count_once_and_a_text_is_no_partner_of_itself(make):
     def score(pairs):
         answers = [np.array([of[a], of[b]]) for a, b in pairs]
         examples = [{"texts": pair} for pair in pairs]
-        return make([{"text": "a"}]).scores("dev", examples, answers)["mrr@10"]
+        return make([{"text": "a"}]).definition.scores(examples, answers)["mrr@10"]
 
     assert score(drawn) == pytest.approx(0.41851851851851857)
     of |= {"q0": np.array([1.0, 0]), "q1": np.array([0.9, 0.4]), "p0": np.eye(2)[1]}
@@ -268,14 +268,14 @@ def test_queries_find_their_documents(make, tmp_path):
     assert [row["texts"][0] for row in rows[-2:]] == ["e f g h", "a b c"]
     axes = np.eye(4)
     answers = [axes[i][None] for i in (0, 1, 2, 3, 2, 0)]
-    found = task.scores("retrieval", rows, answers)
+    found = task.definition.scores(rows, answers)
     # q2 is nearest to d2, and d1 follows d0 among the others.
     assert found["mrr@10"] == pytest.approx((1 / 3 + 1) / 2)
     # A document with the query's own id is left out, as in BEIR's evaluation.
     rows = (tmp_path / "queries.jsonl").read_text()
     (tmp_path / "queries.jsonl").write_text(rows.replace("q2", "d2"))
     (tmp_path / "qrels" / "test.tsv").write_text(judged.replace("q2", "d2"))
-    found = task.scores("retrieval", task.read_file(source, "retrieval"), answers)
+    found = task.definition.scores(task.definition.read_rows("retrieval"), answers)
     assert found["mrr@10"] == pytest.approx((1 / 2 + 1) / 2)
     (tmp_path / "queries.jsonl").write_text(rows)
     (tmp_path / "qrels" / "test.tsv").write_text(f"{judged}q9\td1\t1\n")

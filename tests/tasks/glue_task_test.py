@@ -5,10 +5,11 @@ import os
 import numpy as np
 import pytest
 from sklearn import metrics
+from small_texts import write_predictions
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.tasks.glue.task import Glue
+from bert_jax.tasks import create_task
 from configs.finetune import glue as glue_config
 from tests.tasks.small_texts import text_row
 from tests.tokenization.wordpiece_test import Rules
@@ -33,7 +34,10 @@ def make(tmp_path):
         config.tokenizer.vocab_file = str(vocabulary)
         config.task.data_dir = str(data_dir)
         config.task.labels = labels
-        return Glue(config)
+        config.train.num_steps = 1
+        task = create_task(config)
+        task.resolve()
+        return task
 
     return task
 
@@ -114,7 +118,7 @@ def test_names_of_prediction_files(make, tmp_path, name):
         folder = tmp_path / split
         task = make(name)
         answer = np.zeros(max(1, len(task.labels)), np.float32)
-        task.write_predictions(folder, split, [text_row("7", "a")], [answer])
+        write_predictions(task, folder, split, [text_row("7", "a")], [answer])
         assert [path.name for path in folder.iterdir()] == [file]
         assert (folder / file).read_text().startswith("index\tprediction\n7\t")
 
@@ -122,11 +126,11 @@ def test_names_of_prediction_files(make, tmp_path, name):
 def test_predictions_are_names_or_numbers(make, tmp_path):
     examples = [text_row(i, "a", "b") for i in range(3)]
     answers = list(np.eye(3, dtype=np.float32))
-    make("mnli").write_predictions(tmp_path, "test", examples, answers)
+    write_predictions(make("mnli"), tmp_path, "test", examples, answers)
     expected = "index\tprediction\n0\tcontradiction\n1\tentailment\n2\tneutral\n"
     assert (tmp_path / "MNLI-m.tsv").read_text() == expected
-    make("mrpc").write_predictions(
-        tmp_path, "test", examples[:2], [a[:2] for a in answers[:2]]
+    write_predictions(
+        make("mrpc"), tmp_path, "test", examples[:2], [a[:2] for a in answers[:2]]
     )
     assert (tmp_path / "MRPC.tsv").read_text() == "index\tprediction\n0\t0\n1\t1\n"
 
@@ -134,13 +138,13 @@ def test_predictions_are_names_or_numbers(make, tmp_path):
 def test_scores_to_submit_lie_between_0_and_5(make, tmp_path):
     examples = [text_row(i, "a", "b") for i in range(3)]
     answers = [np.array([value], np.float32) for value in (-0.25, 5.5, 2.75)]
-    make("stsb").write_predictions(tmp_path, "test", examples, answers)
+    write_predictions(make("stsb"), tmp_path, "test", examples, answers)
     assert (tmp_path / "STS-B.tsv").read_text().split()[2:] == [
         *("0", "0.0"),
         *("1", "5.0"),
         *("2", "2.75"),
     ]
-    make("stsb").write_predictions(tmp_path, "dev", examples, answers)
+    write_predictions(make("stsb"), tmp_path, "dev", examples, answers)
     assert "0\t-0.25\n1\t5.5\n" in (tmp_path / "stsb-dev.tsv").read_text()
 
 
@@ -159,7 +163,7 @@ def test_scores(make, name, main, names):
     size = max(1, len(task.labels))
     examples = [text_row(0, "a", label=0), text_row(1, "b", label=1)]
     answers = [np.arange(size, 0, -1.0), np.arange(size) + 0.5]
-    scores = task.scores("dev", examples, [a.astype(np.float32) for a in answers])
+    scores = task.definition.scores(examples, [a.astype(np.float32) for a in answers])
     assert set(scores) == names and task.main_score == main
 
 
@@ -168,7 +172,7 @@ def test_labels_in_the_order_of_the_weights(make, tmp_path):
     task = make("mnli", labels=order)
     assert task.labels == order
     answer = np.array([0.0, 1.0, 0.0], np.float32)
-    task.write_predictions(tmp_path, "ax", [text_row(0, "a", "b")], [answer])
+    write_predictions(task, tmp_path, "ax", [text_row(0, "a", "b")], [answer])
     assert (tmp_path / "AX.tsv").read_text().endswith("0\tneutral\n")
     with pytest.raises(UserError, match=r"config.task.labels=.*mnli has contradiction"):
         make("mnli", labels=("yes", "no"))
@@ -183,13 +187,15 @@ def test_f1_is_of_label_1_whatever_the_order(shared_data, make):
         gold = [order[example["label"]] for example in examples]
         guessed = np.where(rng.random(len(gold)) < 0.8, gold, "1").tolist()
         answers = [np.eye(2, dtype=np.float32)[order.index(name)] for name in guessed]
-        numbers = task.scores("dev", examples, answers)
+        numbers = task.definition.scores(examples, answers)
         expected = metrics.f1_score(gold, guessed, pos_label="1")
         assert numbers["f1"] == pytest.approx(expected)
         assert task.selection_value(numbers) == numbers["f1"]
         majority = max(("0", "1"), key=gold.count)
         baseline = metrics.f1_score(gold, [majority] * len(gold), pos_label="1")
-        assert task.baseline_scores("dev", examples)["f1"] == pytest.approx(baseline)
+        assert task.definition.baseline_scores(examples)["f1"] == pytest.approx(
+            baseline
+        )
 
 
 def test_rows_of_a_task_of_pairs_have_two_texts(make):

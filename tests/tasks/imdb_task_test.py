@@ -6,7 +6,7 @@ import pytest
 import tensorflow_datasets as tfds
 from small_texts import rows_of, shrunk
 
-from bert_jax.tasks.imdb import Imdb
+from bert_jax.tasks import create_task
 from configs.finetune import imdb
 
 
@@ -28,7 +28,7 @@ def reviews(tmp_path):
 
 def test_imdb(reviews):
     reviews.task.dev_fraction = 0.2
-    task = Imdb(reviews)
+    task = create_task(reviews)
     task.resolve()
     assert task.labels == ("neg", "pos")
     assert task.splits == ("dev", "test")
@@ -48,7 +48,7 @@ def test_imdb_holds_out_whole_films(reviews, tmp_path):
     for name, step in (("pos", 1), ("neg", 3)):
         urls = [f"film {step * index // 2 % 5}" for index in range(20)]
         (tmp_path / "train" / f"urls_{name}.txt").write_text("\n".join(urls) + "\n")
-    task = Imdb(reviews)
+    task = create_task(reviews)
     task.resolve()
     found = {}
     for split in ("train", "dev"):
@@ -76,7 +76,7 @@ def test_imdb_from_tfds(reviews, make_builder, tmp_path, shared_data):
     for name, order in {"one": rows, "other": rows[::-1]}.items():
         home = make_builder(tmp_path / name, "imdb", order, features)
         reviews.task.data_dir, reviews.task.labels = f"tfds:{home}", ()
-        task = Imdb(reviews)
+        task = create_task(reviews)
         task.resolve()
         assert task.labels == ("neg", "pos")
         train, dev = task.examples("train"), task.examples("dev")

@@ -5,8 +5,8 @@ import pytest
 from small_texts import shrunk
 
 from bert_jax.models.heads import BertForPreTraining
+from bert_jax.tasks import create_task
 from bert_jax.tasks.fill_mask import FillMask
-from bert_jax.tasks.text import Text
 from bert_jax.tokenization.byte_level import ANGLED
 from configs.finetune import text
 
@@ -25,7 +25,7 @@ def config(tmp_path):
 
 @pytest.fixture
 def task(config):
-    return Text(config)
+    return create_task(config)
 
 
 def columns(task, parsed):
@@ -36,12 +36,12 @@ def test_pair_that_is_cut_leaves_the_odd_token_to_the_longer(config):
     """With a byte-level vocabulary. Of equally long ones the second, as there."""
     config.task.max_seq_length = 13
     vocabulary = ANGLED.train(["good a b"] * 3, 270, lowercase=False)
-    task = Text(config, vocabulary)
+    task = create_task(config, vocabulary)
     some, more = "a b " * 22_000, "b a " * 30_000
     for pair, first in {(some, more): 4, (more, some): 5, (more, more): 4}.items():
         a, b = (vocabulary.encode(text).ids[1:-1] for text in pair)
         found = columns(task, task.parse_row({"text": pair[0], "text_b": pair[1]}))
-        special = task.special_tokens
+        special = task.text.special
         ids = [*a[:first], special.sep, special.sep, *b[: 9 - first], special.sep]
         assert found["input_ids"].tolist() == [special.cls, *ids]
 

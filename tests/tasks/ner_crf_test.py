@@ -39,7 +39,7 @@ def test_loss_is_minus_the_log_probability_of_the_tags(task, params):
     features = encoded(task, "train")
     batch = task.make_rows(features).batch(np.arange(3), 8)
     found = jax.jit(task.logits)(params, batch)
-    losses = jax.jit(task.row_losses)(found, batch)
+    losses = jax.jit(task.definition.row_losses)(found, batch)
     between, first, last = (
         CRF_SCALE * params["crf"][name] for name in ("between", "first", "last")
     )

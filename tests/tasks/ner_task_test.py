@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ner_tasks import encoded, pieces, task_in
+from small_texts import write_predictions
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
@@ -55,7 +56,7 @@ def test_words_of_no_piece_and_of_many_keep_their_tags(task):
     assert all(len(f.columns["input_ids"]) <= 20 for f in features)
     # As words of the text, not as the special tokens.
     assert sum(pieces(made, f).count("[SEP]") for f in features) == len(features)
-    answers = made.decode_answers(
+    answers = made.definition.decode_answers(
         made.examples("dev"), features, gold_outputs(made, features)
     )
     assert answers == [["B-X", "I-X", "O", "B-Y"]]
@@ -132,8 +133,10 @@ def test_gold_logits_give_full_marks(task, fields):
     made = task(dev=DOCUMENTS.replace("c O\nd O", "c B-X\nd I-X"), **fields)
     features = encoded(made, "dev")
     examples = made.examples("dev")
-    answers = made.decode_answers(examples, features, gold_outputs(made, features))
-    scores = made.scores("dev", examples, answers)
+    answers = made.definition.decode_answers(
+        examples, features, gold_outputs(made, features)
+    )
+    scores = made.definition.scores(examples, answers)
     assert scores == dict.fromkeys(("precision", "recall", "f1", "accuracy"), 1.0)
 
 
@@ -142,21 +145,21 @@ def test_scores_and_the_file(task, tmp_path):
     assert made.main_score == "f1"
     examples = made.examples("dev")
     answers = [["B-X", "I-X"], ["O"]]
-    scores = made.scores("dev", examples, answers)
+    scores = made.definition.scores(examples, answers)
     assert scores == {
         "precision": 1.0,
         "recall": 0.5,
         "f1": pytest.approx(2 / 3),
         "accuracy": pytest.approx(2 / 3),
     }
-    made.write_predictions(tmp_path / "predictions", "dev", examples, answers)
+    write_predictions(made, tmp_path / "predictions", "dev", examples, answers)
     text = (tmp_path / "predictions" / "dev.conll").read_text()
     assert text == "a\tB-X\tB-X\nb\tI-X\tI-X\n\nc\tB-Y\tO\n"
 
 
 def test_baseline_is_the_majority_tag(task):
     made = task(dev="a\tB-X\n\nb\tO\nc\tO\nd\tO\n")
-    baseline = made.baseline_scores("dev", made.examples("dev"))
+    baseline = made.definition.baseline_scores(made.examples("dev"))
     assert baseline == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "accuracy": 0.75}
 
 
@@ -164,8 +167,8 @@ def test_parts_of_speech(task):
     made = task(train="a NN\nb V\n", dev="a NN\nb NN\n", scheme="none")
     assert made.main_score == "accuracy"
     examples = made.examples("dev")
-    assert made.scores("dev", examples, [["NN", "V"]]) == {"accuracy": 0.5}
-    assert made.format_answer(made.parse_row({"words": ["a"]}), ["NN"]) == {
+    assert made.definition.scores(examples, [["NN", "V"]]) == {"accuracy": 0.5}
+    assert made.definition.format_answer(made.parse_row({"words": ["a"]}), ["NN"]) == {
         "tags": ["NN"]
     }
 
@@ -174,8 +177,8 @@ def test_test_file_without_tags(task, tmp_path):
     made = task(test="a\nb\n\nc\n")
     examples = made.examples("test")
     assert "labels" not in encoded(made, "test")[0].columns
-    assert made.scores("test", examples, [["O", "O"], ["B-X"]]) == {}
-    made.write_predictions(tmp_path, "test", examples, [["O", "O"], ["B-X"]])
+    assert made.definition.scores(examples, [["O", "O"], ["B-X"]]) == {}
+    write_predictions(made, tmp_path, "test", examples, [["O", "O"], ["B-X"]])
     assert (tmp_path / "test.conll").read_text() == "a\tO\nb\tO\n\nc\tB-X\n"
 
 
@@ -185,7 +188,7 @@ def test_tag_that_training_never_saw_counts_as_wrong(task):
     assert list(feature.columns["labels"]) == [-1, -1, -1, 1, -1]
     notice = "dev: tags that are not in training, scored as wrong"
     assert made.notices == {notice: 2}
-    scores = made.scores("dev", made.examples("dev"), [["O", "O", "B-X"]])
+    scores = made.definition.scores(made.examples("dev"), [["O", "O", "B-X"]])
     assert scores["recall"] == 0.5
     assert scores["accuracy"] == pytest.approx(1 / 3)
 
@@ -217,15 +220,15 @@ def test_loss_is_the_mean_over_tagged_words(task):
     shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     losses = [-np.log(shares[0, 1, 2]), -np.log(shares[0, 3, 0])]
     losses += [-np.log(shares[1, 0, 1]), -np.log(shares[1, 1, 1])]
-    found = made.row_losses({"logits": jnp.array(logits)}, batch) * made.row_weights(
-        batch
-    )
+    found = made.definition.row_losses(
+        {"logits": jnp.array(logits)}, batch
+    ) * made.definition.row_weights(batch)
     assert float(jnp.sum(found)) == pytest.approx(np.sum(losses), rel=1e-6)
     assert made.loss_weights(batch) == {"tagging_loss": 4}
     batch["row_weights"] = jnp.array([1.0, 0.0])
-    found = made.row_losses({"logits": jnp.array(logits)}, batch) * made.row_weights(
-        batch
-    )
+    found = made.definition.row_losses(
+        {"logits": jnp.array(logits)}, batch
+    ) * made.definition.row_weights(batch)
     assert float(jnp.sum(found)) == pytest.approx(np.sum(losses[:2]), rel=1e-6)
     assert made.loss_weights(batch) == {"tagging_loss": 2}
 

@@ -1,6 +1,6 @@
 """Tasks of tagged words, of a few letters each."""
 
-from bert_jax.tasks.ner.task import Ner
+from bert_jax.tasks import create_task
 from configs.finetune import ner
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -21,7 +21,7 @@ def task_in(folder):
                 path.write_text(text, encoding="utf-8", newline="")
                 config.task[f"{split}_file"] = str(path)
         config.task.update(fields)
-        made = Ner(config)
+        made = create_task(config)
         made.resolve()
         return made
 

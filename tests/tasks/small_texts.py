@@ -4,6 +4,8 @@ import json
 
 import jax
 
+from bert_jax.tasks.task import Results
+
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "good", "bad"]
 PIECES += ["##a", "##b"]
 
@@ -43,7 +45,13 @@ def evaluated(task, params, split):
     batches = task.evaluation_batches(split, 0, slice(None))
     fetched = [jax.device_get(step(params, batch)) for batch in batches]
     ordered = task.by_feature(split, fetched)
-    answers = task.decode_answers(
+    answers = task.definition.decode_answers(
         task.examples(split), task.encode_examples(split), ordered
     )
     return task.results(split, fetched), answers
+
+
+def write_predictions(task, folder, split, rows, answers):
+    """Writes a task's prediction files of some answers."""
+    files = task.definition.prediction_files(split, rows, answers)
+    Results({}, files=lambda: files).write(folder)

@@ -11,8 +11,8 @@ from micro import answerer, initial_params
 from scipy import special
 from small_squad import every, small_config
 
+from bert_jax.tasks import create_task
 from bert_jax.tasks.squad import answers as squad_answers
-from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.squad.windows import Span, Window
 from configs.finetune import squad
 
@@ -136,9 +136,11 @@ def test_gold_spans_as_logits(shared_data, tmp_path):
     config.tokenizer.vocab_file = str(shared_data(VOCABULARY))
     path = str(every(6, shared_data("squad/dev-v2.0.subset.json"), tmp_path))
     config.task.train_file = config.task.dev_file = path
-    task = Squad(config)
+    task = create_task(config)
     features, examples = task.encode_examples("train"), task.examples("dev")
-    predictions = task.decode_answers(examples, features, list(gold_logits(features)))
+    predictions = task.definition.decode_answers(
+        examples, features, list(gold_logits(features))
+    )
 
     trained = [f for f in features if f.columns["start_positions"]]
     lengths = {
@@ -170,13 +172,13 @@ def test_gold_spans_as_logits(shared_data, tmp_path):
     assert len(lengths) == 478
     assert reasons == Counter({"same": 476, "within a word": 1, "long": 1})
 
-    task = task.with_fitted(task.fit_to_rows(examples, predictions))
-    numbers = task.scores("dev", examples, predictions)
+    task = task.with_fitted(task.definition.fit(examples, predictions))
+    numbers = task.definition.scores(examples, predictions)
     assert numbers["NoAns_exact"] == numbers["NoAns_f1"] == 100
     assert numbers["HasAns_exact"] > 99.7
     assert task.fitted["null_threshold"] == numbers["null_threshold"]
-    some = task.scores(
-        "dev", [examples[i] for i in kept], [predictions[i] for i in kept]
+    some = task.definition.scores(
+        [examples[i] for i in kept], [predictions[i] for i in kept]
     )
     assert some["exact_match"] == some["f1"] == 100
 
@@ -185,7 +187,7 @@ def test_text_is_cut_out_of_the_context(shared_data):
     """Accents, control characters, wide spaces and Chinese stay as they are."""
     config = squad.get_config()
     config.tokenizer.vocab_file = str(shared_data(VOCABULARY))
-    task = Squad(config)
+    task = create_task(config)
     context = (
         "Un CAFE\u0301\u0302  \u00c9lan\u00a0a\u0000b\u200b \u4e2d\u6587 \U0001f600."
     )
@@ -197,8 +199,8 @@ def test_text_is_cut_out_of_the_context(shared_data):
         logits = np.zeros(len(feature.columns["input_ids"]), np.float32)
         logits[position] = 9
         output = {"start_logits": logits, "end_logits": logits}
-        (answer,) = task.decode_answers([example], [feature], [output])
-        result = task.format_answer(example, answer)
+        (answer,) = task.definition.decode_answers([example], [feature], [output])
+        result = task.definition.format_answer(example, answer)
         assert context[result["start"] : result["end"]] == result["answer"]
         found.append(result["answer"])
     assert (
@@ -210,7 +212,7 @@ def test_text_is_cut_out_of_the_context(shared_data):
 @pytest.mark.slow
 def test_model_answers_long_contexts(config):
     """Through the predictor: rows in batches, windows together again."""
-    task = Squad(config)
+    task = create_task(config)
     params = initial_params(task.init_params)
     rows = [
         {"question": "a?", "context": "a b c d e f g h " * 5},

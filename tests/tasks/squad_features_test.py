@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from small_squad import every
 
 from bert_jax import tokenization
+from bert_jax.tasks import create_task
 from bert_jax.tasks.squad import windows as squad_windows
-from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.squad.windows import Span, Window
 from configs.finetune import squad
 from tests.tokenization.wordpiece_test import Rules
@@ -43,7 +43,7 @@ def task_for(path, vocabulary, **fields):
     config.tokenizer.vocab_file = str(vocabulary)
     config.task.train_file = config.task.dev_file = str(path)
     config.task.update(fields)
-    return Squad(config)
+    return create_task(config)
 
 
 def words_of(context):

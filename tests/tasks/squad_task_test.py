@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from scipy import special
 from small_squad import small_config
+from small_texts import write_predictions
 
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
-from bert_jax.tasks.squad.task import Squad, scores
+from bert_jax.tasks import create_task
+from bert_jax.tasks.squad import scores
 from configs.finetune import squad
 
 
@@ -46,7 +48,7 @@ def test_loss_by_hand_whatever_the_padding(config, write):
     config.task.train_file = write(
         ("a b c d", "e?", [("b c", 2)]), ("a b c d e f g h a b c", "e?", [("h", 14)])
     )
-    task = Squad(config)
+    task = create_task(config)
     features = task.encode_examples("train")
     assert [f.example for f in features] == [0, 1, 1, 1]
     rng = np.random.default_rng(0)
@@ -61,7 +63,7 @@ def test_loss_by_hand_whatever_the_padding(config, write):
     for length in (12, 20):
         batch = rows.batch(np.arange(5), length)  # the last row fills it up
         batch = jax.tree.map(jnp.asarray, batch)
-        losses = task.row_losses(
+        losses = task.definition.row_losses(
             {
                 "start_logits": jnp.asarray(logits[0, :, :length]),
                 "end_logits": jnp.asarray(logits[1, :, :length]),
@@ -81,7 +83,7 @@ def test_answers_in_windows(config, write):
         ("a  b", "", [(" b", 1)]),
         ("", "a", []),
     )
-    task = Squad(config)
+    task = create_task(config)
     features = task.encode_examples("train")
     found = [
         (f.example, f.columns["start_positions"], f.columns["end_positions"])
@@ -100,41 +102,48 @@ def test_squad_without_null_answers(config, write):
     config.task.null_answers = False
     config.task.train_file = write(("c b", "a", []), ("c b", "a", [("c", 0)]))
     config.task.dev_file = config.task.train_file
-    task = Squad(config)
+    task = create_task(config)
     assert [f.example for f in task.encode_examples("train")] == [1]
     examples = task.examples("dev")
     outputs = [
         {"start_logits": logits, "end_logits": logits}
         for logits in np.float32([[0, 0, 0, 1, 2, 0], [0, 0, 0, 2, 1, 0]])
     ]
-    answers = task.decode_answers(examples, task.encode_examples("dev"), outputs)
+    answers = task.definition.decode_answers(
+        examples, task.encode_examples("dev"), outputs
+    )
     assert [answer.guesses[0].text for answer in answers] == ["b", "c"]
-    assert task.scores("dev", examples, answers) == {"exact_match": 100.0, "f1": 100.0}
-    assert task.baseline_scores("dev", examples) == {}
+    assert task.definition.scores(examples, answers) == {
+        "exact_match": 100.0,
+        "f1": 100.0,
+    }
+    assert task.definition.baseline_scores(examples) == {}
     assert task.notices == {
         "train: questions without an answer (task.null_answers is off), left out": 1,
         "dev: questions without an answer, not scored": 1,
     }
     config.task.train_file = write(("a b", "c", []))
     with pytest.raises(UserError, match=r"file\.json: no question has an answer.*null"):
-        Squad(config).encode_examples("train")
+        create_task(config).encode_examples("train")
 
 
 def test_unlabelled_questions_have_no_scores(config, write):
     config.task.dev_file = write(("a b", "c", None))
-    task = Squad(config)
+    task = create_task(config)
     examples = task.examples("dev")
     output = {name: np.zeros(6, np.float32) for name in ("start_logits", "end_logits")}
-    answers = task.decode_answers(examples, task.encode_examples("dev"), [output])
-    assert task.scores("dev", examples, answers) == {}
-    assert task.fit_to_rows(examples, answers) == {}
+    answers = task.definition.decode_answers(
+        examples, task.encode_examples("dev"), [output]
+    )
+    assert task.definition.scores(examples, answers) == {}
+    assert task.definition.fit(examples, answers) == {}
 
 
 def test_files_and_threshold(config, write, tmp_path):
     config.task.dev_file = write(
         ("b a", "c", [("b", 0)]), ("b a", "c", []), ("a \u00e9", "c", [("\u00e9", 2)])
     )
-    task = Squad(config)
+    task = create_task(config)
     examples = task.examples("dev")
     outputs = [
         {"start_logits": np.float32(start), "end_logits": np.float32(end)}
@@ -144,9 +153,11 @@ def test_files_and_threshold(config, write, tmp_path):
             ([2, 0, 0, 0, 2, 0], [2, 0, 0, 0, 2, 0]),
         )
     ]
-    answers = task.decode_answers(examples, task.encode_examples("dev"), outputs)
-    assert task._threshold == 0
-    numbers = task.scores("dev", examples, answers)
+    answers = task.definition.decode_answers(
+        examples, task.encode_examples("dev"), outputs
+    )
+    assert task.definition._threshold == 0
+    numbers = task.definition.scores(examples, answers)
     assert numbers == {
         "exact_match": 100.0,
         "f1": 100.0,
@@ -158,7 +169,7 @@ def test_files_and_threshold(config, write, tmp_path):
         "best_f1": 100.0,
         "null_threshold": 0.0,
     }
-    assert task.baseline_scores("dev", examples) == {
+    assert task.definition.baseline_scores(examples) == {
         "exact_match": pytest.approx(100 / 3),
         "f1": pytest.approx(100 / 3),
         "HasAns_exact": 0.0,
@@ -167,7 +178,7 @@ def test_files_and_threshold(config, write, tmp_path):
         "NoAns_f1": 100.0,
     }
     task = task.with_fitted({"null_threshold": -1.0})  # as a work directory's
-    task.write_predictions(tmp_path / "p", "dev", examples, answers)
+    write_predictions(task, tmp_path / "p", "dev", examples, answers)
     read = {p.name: json.loads(p.read_text()) for p in (tmp_path / "p").iterdir()}
     assert read["predictions.json"] == {"0": "b", "1": "", "2": ""}
     assert read["null_odds.json"] == {"0": -4.0, "1": 1.0, "2": 0.0}
@@ -183,19 +194,19 @@ def test_files_and_threshold(config, write, tmp_path):
         "nbest_predictions.json",
         "null_odds.json",
     }
-    result = task.format_answer(examples[2], answers[2])
+    result = task.definition.format_answer(examples[2], answers[2])
     assert (result["answer"], result["start"], result["end"]) == ("", None, None)
     assert result["null_score"] == 4.0
 
 
 def test_mistakes_are_named(config):
     with pytest.raises(ValueError, match='"context" is required'):
-        Squad(config).parse_row({"question": "a"})
+        create_task(config).parse_row({"question": "a"})
     config.task.max_query_length = 9
     with pytest.raises(
         UserError, match=r"config.task.max_query_length=9: at most .* 8"
     ):
-        Squad(config)
+        create_task(config)
 
 
 def test_paper_s_values():
@@ -216,17 +227,19 @@ def test_scores_are_those_of_the_written_files(config, write, tmp_path):
     config.task.dev_file = write(
         *[("a b c", "d", [("b", 2)] if n % 3 else []) for n in range(30)]
     )
-    task = Squad(config)
+    task = create_task(config)
     examples = task.examples("dev")
     rng = np.random.default_rng(0)
     outputs = [
         {name: rng.normal(size=8).astype(np.float32) * 3 for name in names}
         for names in [("start_logits", "end_logits")] * 30
     ]
-    answers = task.decode_answers(examples, task.encode_examples("dev"), outputs)
-    task = task.with_fitted(task.fit_to_rows(task.examples("dev"), answers))
-    numbers = task.scores("dev", examples, answers)
-    task.write_predictions(tmp_path, "dev", examples, answers)
+    answers = task.definition.decode_answers(
+        examples, task.encode_examples("dev"), outputs
+    )
+    task = task.with_fitted(task.definition.fit(task.examples("dev"), answers))
+    numbers = task.definition.scores(examples, answers)
+    write_predictions(task, tmp_path, "dev", examples, answers)
     predictions = json.loads((tmp_path / "predictions.json").read_text())
     golds = [(e["id"], [gold["text"] for gold in e["answers"]]) for e in examples]
     assert numbers.items() >= scores.score_version2(predictions, golds).items()

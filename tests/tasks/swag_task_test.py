@@ -8,8 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from micro import answerer, initial_params
 from scipy import special
-from small_texts import choice_row, shrunk
+from small_texts import choice_row, shrunk, write_predictions
 
+from bert_jax.tasks import create_task
+from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.swag import Swag
 from configs.finetune import swag
 
@@ -29,14 +31,17 @@ def config(tmp_path):
 
 @pytest.fixture
 def params(config):
-    return initial_params(Swag(config).init_params)
+    return initial_params(create_task(config).init_params)
 
 
 def task_of(config, examples, split="dev"):
     """A task with these records and no file."""
-    task = Swag(config)
-    task.read_rows = lambda name: examples if name == split else None
-    return task
+
+    class Given(Swag):
+        def read_rows(self, name):
+            return examples if name == split else None
+
+    return Finetuning(Given, config)
 
 
 def reference(tokenizer, context, ending, limit):
@@ -63,7 +68,7 @@ texts = st.text("abcdefgh zé", max_size=24)
 )
 def test_features(config, examples, limit):
     config.task.max_seq_length = limit
-    task = Swag(config)
+    task = create_task(config)
     features = task.encode(examples, "train")
     assert [feature.example for feature in features] == list(range(len(examples)))
     for example, (_, columns, _) in zip(examples, features, strict=True):
@@ -81,7 +86,7 @@ def test_features(config, examples, limit):
 
 
 def test_choices_that_are_cut_are_counted(config):
-    task = Swag(config)
+    task = create_task(config)
     task.encode(EXAMPLES, "dev")
     assert task.notices == {"dev: texts longer than max_seq_length, cut": 1}
 
@@ -91,9 +96,13 @@ def test_scores_and_files(config, tmp_path):
     answers = [
         np.array(x, np.float32) for x in ([0, 1, 2, 0], [1, 1, 0, 0], [4, 0, 3, 0])
     ]
-    assert task.scores("dev", EXAMPLES, answers) == {"accuracy": pytest.approx(2 / 3)}
-    assert task.baseline_scores("dev", EXAMPLES) == {"accuracy": pytest.approx(2 / 3)}
-    task.write_predictions(tmp_path, "dev", EXAMPLES, answers)
+    assert task.definition.scores(EXAMPLES, answers) == {
+        "accuracy": pytest.approx(2 / 3)
+    }
+    assert task.definition.baseline_scores(EXAMPLES) == {
+        "accuracy": pytest.approx(2 / 3)
+    }
+    write_predictions(task, tmp_path, "dev", EXAMPLES, answers)
     rows = [json.loads(line) for line in (tmp_path / "dev.jsonl").open()]
     assert [(row["index"], row["label"], row["gold"]) for row in rows] == [
         (0, 2, 2),
@@ -106,7 +115,7 @@ def test_scores_and_files(config, tmp_path):
 
 @pytest.mark.slow
 def test_prediction_takes_any_number_of_endings(config, params):
-    task = Swag(config)
+    task = create_task(config)
     rows = [
         {"context": "a b", "endings": ["c", "d e"]},
         {"context": "a b", "endings": ["c", "d e", "f", "g", "h"]},
@@ -124,7 +133,7 @@ def test_rows_with_the_official_columns(config):
     row = {"sent1": "A b.", "sent2": "C", "gold-source": "gold", "label": "2"}
     row |= {f"ending{n}": f"d{n}." for n in range(4)}
     endings = [f"C d{n}." for n in range(4)]
-    assert Swag(config).parse_row(row) == choice_row("A b.", endings)
+    assert create_task(config).parse_row(row) == choice_row("A b.", endings)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +142,7 @@ def test_rows_with_the_official_columns(config):
 )
 def test_rows_that_are_no_choices(config, row):
     with pytest.raises(ValueError, match="required"):
-        Swag(config).parse_row(row)
+        create_task(config).parse_row(row)
 
 
 def test_files_are_read_by_split(config, tmp_path):
@@ -142,14 +151,14 @@ def test_files_are_read_by_split(config, tmp_path):
     (tmp_path / "test.jsonl").write_text(json.dumps(row))
     config.task.train_file = str(tmp_path / "train.jsonl")
     config.task.test_file = str(tmp_path / "test.jsonl")
-    task = Swag(config)
+    task = create_task(config)
     expected = choice_row("a", ("a", "b", "c", "d"), 1)
-    assert task.read_rows("train") == [expected]
-    assert task.read_rows("test") == [expected | {"label": None}]
-    assert task.read_rows("dev") is None
+    assert task.definition.read_rows("train") == [expected]
+    assert task.definition.read_rows("test") == [expected | {"label": None}]
+    assert task.definition.read_rows("dev") is None
     task.fill_in({"task.dev_file": config.task.test_file})
     with pytest.raises(Exception, match="'label' is ''"):
-        task.read_rows("dev")
+        task.definition.read_rows("dev")
     assert task.phases()[0].shapes == {"input_ids": (16, 4, 12)}
     task.resolve()
     assert task.config.train.num_steps == 1

@@ -9,7 +9,7 @@ from micro import initial_params
 from bert_jax.errors import UserError
 from bert_jax.training.log import count_positions
 from tests.close import GRADIENT_TERMS, assert_close
-from tests.tasks.classification_test import Texts, make
+from tests.tasks.classification_test import make, texts_task
 from tests.tasks.small_texts import text_row
 
 __all__ = ["make"]  # a fixture
@@ -51,4 +51,4 @@ def test_model_whose_rows_cannot_be_shared(make):
     task = make(texts_per_row=4)
     task.fill_in({"model.causal": True})
     with pytest.raises(UserError, match=r"texts_per_row=4: is for a BERT"):
-        Texts(task.config, ())
+        texts_task(task.config, ())

@@ -11,8 +11,7 @@ from small_texts import shrunk
 
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
-from bert_jax.tasks import windows
-from bert_jax.tasks.text import Text
+from bert_jax.tasks import create_task, windows
 from configs.finetune import text
 
 LONG = " ".join("abcdefgh"[i * i % 8] for i in range(31))
@@ -25,7 +24,7 @@ def task_of(tmp_path, rows, **fields):
     config = shrunk(text.get_config("tiny"), tmp_path)
     config.task.update(train_file=str(path), labels=("0", "1", "2"), **fields)
     config.train.batch_size = 4
-    return Text(config)
+    return create_task(config)
 
 
 @pytest.mark.parametrize("overlap", [0, 3, 7])
@@ -54,7 +53,7 @@ def test_logits_of_windows_are_those_of_their_texts_combined(tmp_path, how):
     batch = next(task.batches(0, slice(4), 0))
     assert batch["input_ids"].shape[:2] == (4, 4)
     found = jax.jit(task.logits)(params, batch)["logits"]
-    there = np.int32(batch["input_ids"] != task.special_tokens.pad)
+    there = np.int32(batch["input_ids"] != task.text.special.pad)
     logits = jax.jit(task_of(tmp_path, rows).logits)
     for row, ids, real in zip(found, batch["input_ids"], there, strict=True):
         each = real.any(axis=1)

@@ -42,5 +42,5 @@ FAMILY = Family(
     },
     vocabulary="bert_jax.families.gpt.vocabulary:BYTE_PAIRS",
     assemble="bert_jax.families.gpt.pretraining:fill",
-    task="bert_jax.families.gpt.finetuning:of",
+    task="bert_jax.families.gpt.finetuning:choose_task",
 )

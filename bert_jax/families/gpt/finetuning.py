@@ -2,7 +2,7 @@
 
 A text is `_start_ a _classify_`, a pair `_start_ a _delimiter_ b _classify_`. A linear
 layer reads the vector of `_classify_`. The language model's loss on the same rows is
-added, half of it. Tasks do not change: `of` joins one with the differences below.
+added, half of it. The definitions of tasks do not change.
 
 SQuAD and NER are ours: the paper has neither. A question precedes its context, so that
 the context's tokens have seen it. A word is tagged at its last token, and "no answer"
@@ -11,7 +11,6 @@ is scored at `_classify_`, the only token that has seen all of them.
 
 import functools
 import math
-import types
 from typing import Any
 
 import jax.numpy as jnp
@@ -26,12 +25,14 @@ from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.config import encoder_flops
 from bert_jax.tasks import distillation
 from bert_jax.tasks.cross_entropy import cross_entropy
+from bert_jax.tasks.definition import TaskDefinition
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.pretraining import Pretraining
+from bert_jax.tasks.sequences import Sequences
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.swag import Swag
-from bert_jax.tasks.task import Shapes, Task
+from bert_jax.tasks.task import Shapes
 from bert_jax.tasks.text import Text
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
@@ -44,19 +45,31 @@ class GptFinetuning(Finetuning):
     """Adds the language model's loss to that of a task.
 
     Args:
-      config: Config whose `config.task` also has `lm_coef`, the factor of that loss.
+      definition: The task's definition.
+      config: Config whose `config.task` also has `lm_coef`, the factor of that loss,
+        and for texts `both_orders`, see `BothOrders`.
     """
 
-    causal = True  # see Ner and Squad
-
-    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        super().__init__(config, tokenizer)
+    def __init__(
+        self,
+        definition: type[TaskDefinition],
+        config: ConfigDict,
+        tokenizer: Tokenizer | None = None,
+    ):
+        super().__init__(definition, config, tokenizer)
         for name, only in (("bilstm", False), ("windows", 1)):
             if self.options[name] != only:
                 raise UserError(
                     f"config.task.{name}={self.options[name]}: reads BERT's vectors, "
                     f"and config.model.architecture=gpt is a GPT; leave it {only}"
                 )
+
+    def make_text(
+        self, definition: type[TaskDefinition], tokenizer: Tokenizer
+    ) -> Sequences:
+        both = issubclass(definition, Text) and self.options.both_orders
+        kind = BothOrders if both else Sequences
+        return kind(self.config, tokenizer, self.notices, causal=True)
 
     @functools.cached_property
     def _trained(self) -> BertWithHeads:
@@ -66,7 +79,7 @@ class GptFinetuning(Finetuning):
         language model scores all of them.
         """
         return self.model.clone(
-            heads=(self.head, "masked_lm"),
+            heads=(*self.heads, "masked_lm"),
             scored_positions=self.options.max_seq_length,
         )
 
@@ -104,28 +117,14 @@ class GptFinetuning(Finetuning):
         return math.prod(rows) * each
 
 
-class GptClassification(GptFinetuning, Text):
-    """A text, or a pair in one order or in both.
+class BothOrders(Sequences):
+    """A pair as two sequences, in one order and in the other. The classifier reads the
+    sum of their vectors (section 3.3, similarity)."""
 
-    Args:
-      config: Config whose `config.task` also has `both_orders`: each pair is two
-        sequences, and the classifier reads the sum of their vectors (section 3.3,
-        similarity).
-    """
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        length = self.options.max_seq_length
-        return (2, length) if self._both_orders else (length,)
-
-    @property
-    def _both_orders(self) -> bool:
-        return self.options.both_orders
+    orders = 2
 
     def sequence(self, a: list[int], b: list[int] | None, split: str) -> dict[str, Any]:
         one = super().sequence(a, b, split)
-        if not self._both_orders:
-            return one
         ids, segments = one["input_ids"], one["segment_ids"]
         middle = int(np.sum(segments == 0))  # where the second text begins
         other, owners = ids, segments  # a text alone is its own other order
@@ -166,24 +165,22 @@ def _sequences(batch: Arrays) -> Float[Array, "batch *sequences"]:
     return real * weights.reshape(-1, *([1] * (real.ndim - 1)))
 
 
-def of(name: str, task: Any) -> type[Task]:
-    """Returns a task as GPT does it.
+def choose_task(name: str, entry: Any) -> Any:
+    """Returns a task as GPT does it: a function of (config, tokenizer).
 
     Args:
       name: Name of the task, for the error.
-      task: Class from `tasks.TASKS`.
+      entry: Entry of `tasks.TASKS`.
 
     Raises:
       UserError: It is not one of those that GPT was fine-tuned on.
     """
-    if task is Pretraining:
+    if entry is Pretraining:
         return GptPretraining
-    known = isinstance(task, type) and issubclass(task, _KINDS)
-    if not known:
+    if not (isinstance(entry, type) and issubclass(entry, _KINDS)):
         raise UserError(
             f"config.task.name={name}: config.model.architecture=gpt classifies texts "
             "and pairs, chooses among endings, tags words and finds answers (glue.py, "
             "text.py, imdb.py, swag.py, ner.py, squad.py); take a BERT for this task"
         )
-    ours = GptClassification if issubclass(task, Text) else GptFinetuning
-    return types.new_class(f"Gpt{task.__name__}", (ours, task))
+    return functools.partial(GptFinetuning, entry)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bert_jax import tokenization
+from bert_jax import tasks, tokenization
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family, require_values
 
@@ -29,7 +29,7 @@ def _task(name: str, task: Any) -> Any:
                 ("corpus.nsp", False, "is trained without sentence pairs"),
                 ("task.objective", "mlm", "predicts masked pieces"),
             )
-        return task(config, tokenizer)
+        return tasks.make_task(task, config, tokenizer)
 
     return checked
 

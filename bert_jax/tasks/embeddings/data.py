@@ -27,12 +27,9 @@ def read_texts(
     most: float,
     split: str,
     notices: Counter[str],
-) -> tuple[list[Row], str]:
-    """Reads rows of `texts`, a tuple, and perhaps `score`, from 0 to 1.
-
-    Returns:
-      The rows, and their kind: texts, pairs, triplets (of one or more negatives) or
-      scores.
+) -> list[Row]:
+    """Reads rows of `texts`, a tuple, and perhaps `score`, from 0 to 1. All are of one
+    `kind_of`.
 
     Args:
       names: Columns `text`, `text_b`, `negative` and `score`. All but the first may be
@@ -75,7 +72,15 @@ def read_texts(
                 "config.task.max_score; or leave the column out"
             )
         notices[f"{split}: rows whose column {column!r} is not read"] = len(rows)
-    return rows, kinds[0]
+    return rows
+
+
+def kind_of(rows: Sequence[Row]) -> str:
+    """Returns the kind of some rows: texts, pairs, triplets (of one or more negatives)
+    or scores."""
+    if "score" in rows[0]:
+        return "scores"
+    return ("texts", "pairs", "triplets")[min(len(rows[0]["texts"]), 3) - 1]
 
 
 def _tells_partners(column: str, values: Sequence[Any]) -> bool:

@@ -1,15 +1,13 @@
 """GLUE (section 4.1): classification of sentences or pairs, for STS-B a score."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
-from tokenizers import Tokenizer
 
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import Path, write_atomically
-from bert_jax.tasks.finetuning import Answers
+from bert_jax.tasks.definition import Answers
 from bert_jax.tasks.glue import data
 from bert_jax.tasks.text import Text
 
@@ -24,17 +22,23 @@ class Glue(Text):
     "tfds:glue/NAME" or "hf:nyu-mll/glue". `config.task.labels` may reorder the labels.
     """
 
-    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        self.glue = data.TASKS[config.task.name]
-        super().__init__(config, tokenizer)
-        self.main_score = self.glue.main_score
-        if self.glue.labels and not self.labels:
-            self.fill_in({"task.labels": self.glue.labels})
-        if self.glue.labels and sorted(self.labels) != sorted(self.glue.labels):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        own = self.glue.labels
+        if own and self.labels and sorted(self.labels) != sorted(own):
             raise UserError(
-                f"config.task.labels={self.labels}: {config.task.name} has "
-                f"{', '.join(self.glue.labels)}, in any order"
+                f"config.task.labels={self.labels}: {self.options.name} has "
+                f"{', '.join(own)}, in any order"
             )
+
+    @property
+    def glue(self) -> data.GlueTask:
+        """The row of `data.TASKS`."""
+        return data.TASKS[self.options.name]
+
+    @property
+    def main_score(self) -> str:
+        return self.glue.main_score
 
     @property
     def kind(self) -> str:
@@ -48,7 +52,10 @@ class Glue(Text):
     def score_names(self) -> tuple[str, ...]:
         return self.glue.scores
 
-    def load(self, split: str) -> list[Row] | None:
+    def infer_fields(self) -> dict[str, Any]:
+        return {"task.labels": self.labels or self.glue.labels or ("score",)}
+
+    def read_rows(self, split: str) -> list[Row] | None:
         """Returns the rows of a split, see `data.read_texts`.
 
         MNLI also has the splits dev_mismatched, test_mismatched and ax.
@@ -59,12 +66,12 @@ class Glue(Text):
                 "config.task.data_dir is empty: name the folder of the files of "
                 f"{self.glue.title}, tfds:glue/{options.name} or hf:nyu-mll/glue"
             )
-        return data.read_split(options.name, options.data_dir, split, self.notices)
+        return data.read_split(options.name, options.data_dir, split, self.text.notices)
 
-    def write_predictions(
-        self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
-    ) -> None:
-        """Writes a test set's file to submit, such as `MNLI-m.tsv`, or otherwise
+    def prediction_files(
+        self, split: str, rows: Sequence[Row], answers: Answers
+    ) -> dict[str, str]:
+        """Returns a test set's file to submit, such as `MNLI-m.tsv`, or otherwise
         `TASK-SPLIT.tsv`. Columns: `index`, `prediction`. Submitted scores are 0-5."""
         name = f"{self.options.name}-{split}"
         submitted = "dev" not in split and split != "train"
@@ -72,7 +79,7 @@ class Glue(Text):
             is_mnli = self.options.name == "mnli"
             name = _MNLI_FILES[split] if is_mnli else self.glue.title
         lines = ["index\tprediction"]
-        for example, answer in zip(examples, answers, strict=True):
+        for row, answer in zip(rows, answers, strict=True):
             guess = self.guess(answer)
             if isinstance(guess, int):
                 prediction = self.labels[guess]
@@ -80,5 +87,5 @@ class Glue(Text):
                 prediction = repr(float(np.clip(guess, 0.0, 5.0)))
             else:
                 prediction = repr(guess)
-            lines.append(f"{example['id']}\t{prediction}")
-        write_atomically(folder / f"{name}.tsv", "".join(f"{line}\n" for line in lines))
+            lines.append(f"{row['id']}\t{prediction}")
+        return {f"{name}.tsv": "".join(f"{line}\n" for line in lines)}

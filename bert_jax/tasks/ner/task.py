@@ -9,13 +9,11 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from ml_collections import ConfigDict
-from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import word_splitting
@@ -23,57 +21,49 @@ from bert_jax.data.rows import Feature
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.models import crf
-from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.cross_entropy import of_classes
-from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tasks.definition import NO_LABEL, Answers, TaskDefinition
 from bert_jax.tasks.ner import data as tagged
 from bert_jax.tasks.ner import scores
-from bert_jax.tasks.task import Data, require_text, require_words
+from bert_jax.tasks.task import require_text, require_words
 from bert_jax.types import Arrays
 
-_NO_LABEL = -1  # for tokens that are not tagged
 Tags = list[str]
 
 
-class Ner(Finetuning):
+class Ner(TaskDefinition):
     """Token tagging. An answer is the sentence's tags.
 
     A row is a sentence, as `data.read_texts` has them. One that comes from a text also
     has the `text` and the `spans` of its words: characters, [start, end).
     """
 
-    head = "token_classification"
     loss_name = "tagging_loss"
-    fill: Mapping[str, int] = {"labels": _NO_LABEL}
-    causal = False  # whether tokens attend to none after them
 
-    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        super().__init__(config, tokenizer)
-        self.in_entities = self.options.scheme == "entities"
-        self.main_score = "f1" if self.in_entities else "accuracy"
+    def __post_init__(self) -> None:
+        """Checks the labels, as `data.check_labels`."""
         if self.in_entities:
             tagged.check_labels(self.labels)
 
     @property
-    def crf(self) -> bool:
-        """Whether a conditional random field joins the tags of a row."""
-        return bool(self.options.crf)
+    def heads(self) -> tuple[str, ...]:
+        head = "token_classification"
+        return (head, "crf") if self.options.crf else (head,)
 
     @property
-    def heads(self) -> tuple[str, ...]:
-        return (self.head, "crf") if self.crf else (self.head,)
+    def main_score(self) -> str:
+        return "f1" if self.in_entities else "accuracy"
 
-    def resolve(self) -> None:
-        """Resolves as other tasks do, and finds the scheme that a CRF's guesses keep
-        to: that of the training data's tags."""
-        options = self.options
-        if self.crf and self.in_entities and not options.tag_scheme:
-            tags = [row["tags"] or () for row in self.examples("train")]
-            self.fill_in({"task.tag_scheme": crf.found_in(tags)})
-        super().resolve()
+    @property
+    def in_entities(self) -> bool:
+        """Whether tags are of entities. Plain tags, as parts of speech, are not."""
+        return bool(self.options.scheme == "entities")
 
-    def read_file(self, source: str, split: str) -> Sequence[Row]:
+    def read_rows(self, split: str) -> Sequence[Row] | None:
         """Reads the sentences of a split. A test file may lack tags."""
+        source = self.options[f"{split}_file"]
+        if not source:
+            return None
         sentences = tagged.read_sentences(
             source,
             token_column=self.options.token_column,
@@ -84,29 +74,37 @@ class Ner(Finetuning):
         tagged.check_columns(source, sentences, in_entities=self.in_entities)
         return sentences
 
-    def find_labels(self) -> Sequence[str]:
-        """Returns the tags of the training data, sorted, O first."""
-        tags = {t for row in self.examples("train") for t in row["tags"] or ()}
-        return sorted(tags, key=lambda tag: (tag != "O", tag))
+    def infer_fields(self) -> dict[str, Any]:
+        """Returns `task.labels`, the tags of the training data, sorted, O first, and
+        with a CRF `task.tag_scheme`, that of these tags, which its guesses keep to."""
+        found: dict[str, Any] = {}
+        options = self.options
+        if options.crf and self.in_entities and not options.tag_scheme:
+            found["task.tag_scheme"] = crf.found_in(self._training_tags())
+        if not self.labels:
+            tags = {*itertools.chain.from_iterable(self._training_tags())}
+            ordered = sorted(tags, key=lambda tag: (tag != "O", tag))
+            found["task.labels"] = tuple(ordered)
+        return found
 
-    def training_data(self) -> Data:
-        """Prepares the data, and learns how a text is split into words.
+    def _training_tags(self) -> list[Sequence[str]]:
+        return [row["tags"] or () for row in self.rows("train")]
 
-        See `Data.record`.
+    def fit(self, rows: Sequence[Row], answers: Answers | None) -> dict[str, Any]:
+        """Learns from the training rows how a text is split into words.
+
+        Raises:
+          UserError: Most rows break `task.tag_scheme`. A few always may, by mistakes of
+            the annotators.
         """
-        data = super().training_data()
-        self._check_scheme()
-        sentences = [row["words"] for row in self.examples("train")]
-        data.record["facts"] = {"words": word_splitting.learn_rule(sentences)}
-        return data
+        if answers is not None:
+            return {}
+        if self.options.crf and self.options.tag_scheme:
+            self._check_scheme()
+        return {"words": word_splitting.learn_rule([row["words"] for row in rows])}
 
     def _check_scheme(self) -> None:
-        """Raises UserError if most training sentences break `task.tag_scheme`. A few
-        always may, by mistakes of the annotators."""
-        scheme = self.options.tag_scheme
-        if not (self.crf and scheme):
-            return
-        tags = [row["tags"] or () for row in self.examples("train")]
+        scheme, tags = self.options.tag_scheme, self._training_tags()
         tagged = [each for each in tags if {*each} - {"O"}]
         broken = sum(not crf.keeps_to(scheme, each) for each in tagged)
         if 2 * broken > len(tagged):
@@ -115,11 +113,6 @@ class Ner(Finetuning):
                 f"training sentences with entities break it; theirs is "
                 f"{crf.found_in(tags)}; leave it empty to use that"
             )
-
-    def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
-        task = super().with_fitted(fitted)
-        vars(task).pop("split_words", None)  # by these values
-        return task
 
     @functools.cached_property
     def split_words(self) -> Callable[[str], word_splitting.Spans]:
@@ -135,7 +128,7 @@ class Ner(Finetuning):
                 rule = self.fitted.get("words", word_splitting.USUAL)
         return word_splitting.WordSplitter(rule).spans
 
-    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
+    def encode(self, rows: Sequence[Row], split: str) -> list[Feature]:
         """Encodes [CLS] words [SEP], each word tokenized by itself.
 
         A sentence that is too long becomes several windows, and each word is tagged in
@@ -144,44 +137,44 @@ class Ner(Finetuning):
         with as many words of its document as fit, equally many on both sides if there
         are enough.
 
-        `labels` has the tag of a word at its first token (its last, if `causal`).
+        `labels` has the tag of a word at its first token (its last in a causal model).
         `info` has the positions of these tokens.
         """
-        pieces = self._word_tokens(examples)
+        pieces = self._word_tokens(rows)
         sizes = [len(ids) for ids in pieces]
         room = self.options.max_seq_length - 2
-        counts = itertools.accumulate(len(row["words"]) for row in examples)
+        counts = itertools.accumulate(len(row["words"]) for row in rows)
         bounds = list(itertools.pairwise([0, *counts]))
-        around = self._documents(examples, bounds, split)
+        around = self._documents(rows, bounds, split)
         known = {label: index for index, label in enumerate(self.labels)}
-        labelled = all(row.get("tags") is not None for row in examples)
+        labelled = all(row.get("tags") is not None for row in rows)
         features = []
         for index, (begin, end) in enumerate(bounds):
-            labels = self._label_ids(examples[index], known, split)
+            labels = self._label_ids(rows[index], known, split)
             cut = list(cut_words(sizes, begin, end, room))
             if len(cut) > 1:
                 what = f"{split}: sentences longer than max_seq_length, split"
-                self.notices[what] += 1
+                self.text.notices[what] += 1
             for first, last in cut:
                 begins, goes_on = around[index]
                 # A causal model sees no word that comes after.
-                context = (begins, last if self.causal else goes_on)
+                context = (begins, last if self.text.causal else goes_on)
                 left, right = add_context(sizes, (first, last), context, room)
                 ids = itertools.chain.from_iterable(pieces[left:right])
-                input_ids = [self.special_tokens.cls, *ids, self.last]
+                input_ids = [self.text.special.cls, *ids, self.text.last]
                 part_sizes = np.array(sizes[left:right], int)  # none in an empty text
                 ends = np.cumsum(part_sizes)
-                tagged = ends if self.causal else 1 + ends - part_sizes
+                tagged = ends if self.text.causal else 1 + ends - part_sizes
                 positions = tagged[first - left : last - left]
                 columns = {
                     "input_ids": input_ids,
                     "segment_ids": np.zeros(len(input_ids), np.int32),
                 }
                 if labelled:
-                    column = np.full(len(input_ids), _NO_LABEL, np.int32)
+                    column = np.full(len(input_ids), NO_LABEL, np.int32)
                     column[positions] = labels[first - begin : last - begin]
                     columns["labels"] = column
-                if self.crf:
+                if self.options.crf:
                     marks = np.zeros((2, len(input_ids)), np.int32)
                     # The chain is the sentence, without others around it.
                     chain = tagged[max(begin - left, 0) : end - left]
@@ -195,8 +188,8 @@ class Ner(Finetuning):
     ) -> Float[Array, "batch *length"]:
         """Returns the cross entropy in nats, or with a CRF [batch]: minus the log of
         the probability of a row's tags."""
-        if self.crf:
-            transitions = _transitions(logits)
+        if self.options.crf:
+            transitions = crf.read_transitions(logits)
             return -crf.log_likelihood(
                 logits["logits"], batch["labels"], batch["tagged"], transitions
             )
@@ -205,43 +198,26 @@ class Ner(Finetuning):
     def row_weights(self, batch: Arrays) -> Float[Array, "batch *length"]:
         """Returns 1 for one token of each word, so all words weigh the same. With a CRF
         it is 1 for each row, as in AllenNLP."""
-        if self.crf:
+        if self.options.crf:
             return batch["row_weights"]
-        return (batch["labels"] != _NO_LABEL) * batch["row_weights"][:, None]
-
-    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
-        """Returns the logits. With a CRF it returns `tags` [batch, length], the most
-        probable ones that the scheme allows, and each token's largest logit."""
-        logits = self.logits(params, batch)
-        if not self.crf:
-            return logits
-        allowed = crf.allowed(self.labels, self.options.tag_scheme or "none")
-        transitions = _transitions(logits).within(allowed)
-        # The sentence's words around the part that the row tags, too: an entity may
-        # continue where a sentence is cut.
-        tags = crf.viterbi(logits["logits"], batch["words"], transitions)
-        return {"tags": tags, "largest": logits["logits"].max(axis=-1)}
+        return (batch["labels"] != NO_LABEL) * batch["row_weights"][:, None]
 
     def decode_answers(
-        self,
-        examples: Sequence[Row],
-        features: Sequence[Feature],
-        outputs: Sequence[Outputs],
+        self, rows: Sequence[Row], features: Sequence[Feature], outputs: Answers
     ) -> list[Tags]:
         """Returns the most probable tag of each word."""
-        answers: list[Tags] = [[] for _ in examples]
+        answers: list[Tags] = [[] for _ in rows]
         for feature, output in zip(features, outputs, strict=True):
-            tags = output["tags"] if self.crf else output["logits"].argmax(axis=-1)
+            tags = output.get("tags")
+            tags = output["logits"].argmax(axis=-1) if tags is None else tags
             best = tags[feature.info]
             answers[feature.example] += [self.labels[i] for i in best]
         return answers
 
-    def scores(
-        self, split: str, examples: Sequence[Row], answers: Sequence[Tags]
-    ) -> dict[str, float]:
+    def scores(self, rows: Sequence[Row], answers: Answers) -> dict[str, float]:
         """Returns `precision`, `recall`, `f1` of the entities as in conlleval, and
         `accuracy` of the tags, as fractions. For plain tags only the accuracy."""
-        gold = [row["tags"] for row in examples]
+        gold = [row["tags"] for row in rows]
         if not gold or None in gold:
             return {}
         accuracy = {"accuracy": scores.tag_accuracy(gold, answers)}
@@ -249,23 +225,18 @@ class Ner(Finetuning):
             return accuracy
         return scores.entity_scores(gold, answers) | accuracy
 
-    def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
+    def baseline_scores(self, rows: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of the split's majority tag (mostly O) for every word."""
-        tags = Counter(tag for row in examples for tag in row["tags"])
+        tags = Counter(tag for row in rows for tag in row["tags"])
         majority = tags.most_common(1)[0][0]
-        answers = [[majority] * len(row["words"]) for row in examples]
-        return self.scores(split, examples, answers)
+        answers = [[majority] * len(row["words"]) for row in rows]
+        return self.scores(rows, answers)
 
-    def write_predictions(
-        self,
-        folder: Path,
-        split: str,
-        examples: Sequence[Row],
-        answers: Sequence[Tags],
-    ) -> None:
-        """Writes `<split>.conll`: words, their tags and the predicted tags."""
-        text = tagged.as_columns(examples, answers)
-        write_atomically(folder / f"{split}.conll", text)
+    def prediction_files(
+        self, split: str, rows: Sequence[Row], answers: Answers
+    ) -> dict[str, str]:
+        """Returns `SPLIT.conll`: words, their tags and the predicted tags."""
+        return {f"{split}.conll": tagged.as_columns(rows, answers)}
 
     def parse_row(self, row: Row) -> Row:
         """Takes `{"words": [...]}`, or `{"text": "..."}`, which is split into words as
@@ -279,7 +250,7 @@ class Ner(Finetuning):
         words = tuple(text[start:end] for start, end in spans)
         return {"words": words, "text": text, "spans": spans}
 
-    def format_answer(self, example: Row, answer: Tags) -> Row:
+    def format_answer(self, row: Row, answer: Tags) -> Row:
         """Returns `tags`, one per word, for a text also its `words`, and `entities`.
 
         Each entity has `type`, `start` and `end` (exclusive): offsets of characters,
@@ -287,11 +258,11 @@ class Ner(Finetuning):
         them.
         """
         result: Row = {"tags": answer}
-        if "text" in example:
-            result = {"words": list(example["words"]), **result}
+        if "text" in row:
+            result = {"words": list(row["words"]), **result}
         if self.in_entities:
             entities = scores.find_entities(answer)
-            result["entities"] = [_place(example, entity) for entity in entities]
+            result["entities"] = [_place(row, entity) for entity in entities]
         return result
 
     def _label_ids(
@@ -309,24 +280,24 @@ class Ner(Finetuning):
                     "labels empty"
                 )
             what = f"{split}: tags that are not in training, scored as wrong"
-            self.notices[what] += 1
-        return [known.get(tag, _NO_LABEL) for tag in tags]
+            self.text.notices[what] += 1
+        return [known.get(tag, NO_LABEL) for tag in tags]
 
-    def _word_tokens(self, examples: Sequence[Row]) -> list[list[int]]:
+    def _word_tokens(self, rows: Sequence[Row]) -> list[list[int]]:
         """Returns the ids of every word of all sentences, in order. None is empty."""
         room = self.options.max_seq_length - 2
-        words = [word for example in examples for word in example["words"]]
+        words = [word for row in rows for word in row["words"]]
         unique = list(dict.fromkeys(words))
-        space = tokenization.kind_of(self.tokenizer).before_word
-        encodings = self.tokenize_texts(
+        space = tokenization.kind_of(self.text.tokenizer).before_word
+        encodings = self.text.tokenize(
             [f"{space}{word}" for word in unique], offsets=False
         )
         ids = {word: each.ids for word, each in zip(unique, encodings, strict=True)}
-        return [ids[word][:room] or [self.special_tokens.unk] for word in words]
+        return [ids[word][:room] or [self.text.special.unk] for word in words]
 
     def _documents(
         self,
-        examples: Sequence[Row],
+        rows: Sequence[Row],
         bounds: Sequence[tuple[int, int]],
         split: str,
     ) -> Sequence[tuple[int, int]]:
@@ -335,14 +306,10 @@ class Ner(Finetuning):
         if not self.options.document_context or split == "predict":
             return bounds
         documents: dict[int, tuple[int, int]] = {}
-        for example, (begin, end) in zip(examples, bounds, strict=True):
-            document = example["document"]
+        for row, (begin, end) in zip(rows, bounds, strict=True):
+            document = row["document"]
             documents[document] = (documents.get(document, (begin, end))[0], end)
-        return [documents[example["document"]] for example in examples]
-
-
-def _transitions(logits: Arrays) -> crf.Transitions:
-    return crf.Transitions(*(logits[name] for name in crf.Transitions._fields))
+        return [documents[row["document"]] for row in rows]
 
 
 def _place(example: Row, entity: scores.Entity) -> Row:
