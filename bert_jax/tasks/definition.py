@@ -45,7 +45,7 @@ class TaskDefinition(abc.ABC):
     rows: Callable[[str], Sequence[Row]]
     fitted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self) -> None:  # noqa: B027  (most configs are right)
         """Checks the config, whose labels may still be open.
 
         Raises:
