@@ -88,7 +88,7 @@ def hidden(task, features, groups=1):
     M = batch["input_mask"][:-1].reshape(count, -1)
     h, lm_losses = published(t, X, M, 2, 4)
     head = {
-        name: np.asarray(value, np.float64) for name, value in params[task.head].items()
+        name: np.asarray(value, np.float64) for name, value in params[task.heads[0]].items()
     }
     assert lm_losses.std() > 0.1 and found.keys() == {task.loss_name, LM_LOSS}
     assert found[LM_LOSS] == pytest.approx(0.5 * lm_losses.mean(), rel=1e-5)
