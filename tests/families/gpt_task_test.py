@@ -90,9 +90,9 @@ def hidden(task, features, groups=1):
     head = {
         name: np.asarray(value, np.float64) for name, value in params[task.heads[0]].items()
     }
-    assert lm_losses.std() > 0.1 and found.keys() == {task.loss_name, LM_LOSS}
+    assert lm_losses.std() > 0.1 and found.keys() == {task.definition.loss_name, LM_LOSS}
     assert found[LM_LOSS] == pytest.approx(0.5 * lm_losses.mean(), rel=1e-5)
-    return found[task.loss_name], h, X, head
+    return found[task.definition.loss_name], h, X, head
 
 
 @pytest.mark.slow

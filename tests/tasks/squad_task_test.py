@@ -70,7 +70,7 @@ def test_loss_by_hand_whatever_the_padding(config, write):
             },
             batch,
         )
-        loss = jnp.sum(task.row_weights(batch) * losses)
+        loss = jnp.sum(task.definition.row_weights(batch) * losses)
         assert float(loss) == pytest.approx(total, rel=1e-6)
         assert task.loss_weights(batch) == {"span_loss": 4}
 
