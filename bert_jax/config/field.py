@@ -143,6 +143,20 @@ def interval_words(interval: str) -> str:
     return f"{'at least' if interval[0] == '[' else 'more than'} {low}"
 
 
+def value_words(field: Field) -> str:
+    """Returns the type and the allowed values of a field, in words."""
+    is_tuple, allowed = isinstance(field.default, tuple), field.allowed
+    kind = field.items if is_tuple else type(field.default)
+    names = {bool: "True or False", int: "integer", float: "number", str: "text"}
+    words = f"tuple of {names[kind]}s" if is_tuple else names[kind]
+    if isinstance(allowed, tuple):
+        listed = ", ".join(filter(None, allowed))
+        return f"{words} from {listed}" if is_tuple else listed
+    if allowed is None and kind in (int, float):
+        allowed = "[0, inf)"
+    return f"{words} {interval_words(allowed)}" if isinstance(allowed, str) else words
+
+
 def did_you_mean(asked: str, names: Collection[str], before: str) -> str:
     """Returns the end of an error about a misspelled name, empty if it is like none.
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from bert_jax.config import configuration, fields
-from bert_jax.config.field import Field, interval_words
+from bert_jax.config.field import Field, value_words
 from bert_jax.config.files import CONFIGS
 from bert_jax.config.task_fields import GLUE
 from bert_jax.errors import UserError
@@ -129,27 +129,13 @@ def _table(own: Mapping[str, Field]) -> str:
     for name, field in own.items():
         if not field.doc:
             raise UserError(f"no text says what {name} does; add its `doc`")
-        may = [_kind(field)]
+        may = [value_words(field)]
         may += ["resume"] if field.fixed_by == "none" else []
         may += ["inference"] if field.may_differ else []
         default = f"`{field.default}`" if field.default != "" else "empty"
         cell = _cell(field.doc)
         rows.append(f"| `{name}` | {'; '.join(may)} | {default} | {cell} |\n")
     return "".join(rows)
-
-
-def _kind(field: Field) -> str:
-    """Returns the type and the allowed values, in words."""
-    names = {bool: "True or False", int: "integer", float: "number", str: "text"}
-    if isinstance(field.default, tuple):
-        return f"tuple of {names[field.items]}s"
-    name = names[type(field.default)]
-    match field.allowed:
-        case str():
-            return f"{name} {interval_words(field.allowed)}"
-        case tuple():
-            return ", ".join(filter(None, field.allowed))
-    return name
 
 
 def _changes(values: Mapping[str, Any], there: Mapping[str, Any]) -> str:

@@ -9,6 +9,8 @@ FIELDS = {
         "to the task's. 0 means no such loss.",
     ),
     "task.both_orders": Field(
-        False, doc="Pairs: read both orders, and add their vectors (for similarity)."
+        False,
+        doc="Whether both orders of a pair are read, and their vectors added (for "
+        "similarity)",
     ),
 }
