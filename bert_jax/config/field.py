@@ -76,7 +76,11 @@ class Field:
             return self._fault(value, "[0, inf)")
         for item in value:
             if not _is(item, self.items):
-                return f"has {item!r}: all items must be of type {self.items.__name__}"
+                example = "('a', 'b')" if self.items is str else "(1, 2)"
+                return (
+                    f"has {item!r}: all items must be of type {self.items.__name__}, "
+                    f'such as "{example}"'
+                )
             if fault := self._fault(item, "(-inf, inf)"):
                 return f"has {item!r}: it {fault}"
         return None

@@ -103,10 +103,13 @@ def _base(
         return config
     if is_inference and "init_from" in flags:
         return _of_weights_alone(flags["init_from"])
-    raise UserError(
-        "--config=FILE is required once, such as --config=configs/base.py, or the "
-        f"--workdir=DIR of a run ({folder} has none)"
+    there = "has no run" if folder.exists() else "does not exist"
+    other = (
+        "--config.init_from names no weights"
+        if is_inference
+        else ("there is no --config=FILE")
     )
+    raise UserError(f"--workdir={folder} {there}, and {other}; give one of them")
 
 
 def _refuse(
