@@ -22,10 +22,10 @@ from experiments.lib import command_line
 from experiments.lib.runner import ROOT
 
 PAGE = ROOT / "docs" / "config.md"
-# Each pre-training config, and the one it starts from. Empty means the defaults.
-_VARIANTS = {
-    **{"base": "", "large": "base", "lamb": "large", "tiny": ""},
-    **{"english": "", "adapt": "", "elmo": "", "gpt": "base"},
+# The config that another one starts from. The rest start from the defaults.
+_STARTS = {
+    **dict.fromkeys(("large", "gpt", "roberta", "modernbert"), "base"),
+    **{"electra": "base", "deberta_v3": "base", "lamb": "large"},
 }
 _HEAD = """# Every config field
 
@@ -107,7 +107,8 @@ def _families() -> Iterator[str]:
 
 def _configs() -> Iterator[str]:
     yield _CONFIGS
-    for name, above in _VARIANTS.items():
+    for name in sorted(path.stem for path in CONFIGS.glob("*.py")):
+        above = _STARTS.get(name, "")
         yield f"\n### `configs/{name}.py`\n\n{_about(name)}"
         start = f"`configs/{above}.py`" if above else "the defaults"
         yield f" Starts from {start}. {_arguments(name)}\n\n"
@@ -159,9 +160,9 @@ def _values(name: str) -> dict[str, Any]:
 
 
 def _about(name: str) -> str:
-    """Returns the first line of a config's docstring."""
-    text = (_module(name).__doc__ or "").splitlines()[0]
-    return text if text.endswith((".", "?")) else f"{text.rstrip(':')}."
+    """Returns the first paragraph of a config's docstring."""
+    paragraph = " ".join((_module(name).__doc__ or "").split("\n\n")[0].split())
+    return f"{paragraph.rstrip('.:')}."
 
 
 def _arguments(name: str) -> str:
