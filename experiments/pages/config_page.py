@@ -143,11 +143,11 @@ def _changes(values: Mapping[str, Any], there: Mapping[str, Any]) -> str:
     """Returns the values that differ from those above, or from a task's defaults."""
     there = {n: field.default for n, field in fields.TASK.items()} | {**there}
     changed = [
-        f"`{name}={value}`"
+        f"{name}={value}"
         for name, value in values.items()
         if name in there and there[name] != value and name != "task.name"
     ]
-    return f"It sets {', '.join(changed)}.\n" if changed else ""
+    return f"It sets `{', '.join(changed)}`.\n" if changed else ""
 
 
 def _module(name: str) -> ModuleType:
@@ -162,7 +162,7 @@ def _values(name: str) -> dict[str, Any]:
 def _about(name: str) -> str:
     """Returns the first paragraph of a config's docstring."""
     paragraph = " ".join((_module(name).__doc__ or "").split("\n\n")[0].split())
-    return f"{paragraph.rstrip('.:')}."
+    return f"{paragraph.rstrip('.:?')}."
 
 
 def _arguments(name: str) -> str:
