@@ -31,8 +31,8 @@ _HEAD = """# Every config field
 
 Set a field with `--config.FIELD=VALUE`, or in a config file of your own
 ([pretraining.md](pretraining.md#a-config-of-your-own)). `--help --config=FILE` prints
-the fields of one config with its values. A wrong type, or a value that is not allowed,
-is an error in one line.
+the fields that a config's task reads, with its values. A wrong type, or a value that is
+not allowed, is an error in one line.
 
 `resume` after a type: the field may change when a run is resumed. `inference`: it may
 have another value than in the run in the modes that do not train. A field without
