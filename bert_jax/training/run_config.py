@@ -104,12 +104,11 @@ def _base(
     if is_inference and "init_from" in flags:
         return _of_weights_alone(flags["init_from"])
     there = "has no run" if folder.exists() else "does not exist"
-    other = (
-        "--config.init_from names no weights"
-        if is_inference
-        else ("there is no --config=FILE")
+    or_weights = " or --config.init_from=WEIGHTS" * is_inference
+    raise UserError(
+        f"--workdir={folder} {there}, and there is no --config=FILE{or_weights}; give "
+        "one of them"
     )
-    raise UserError(f"--workdir={folder} {there}, and {other}; give one of them")
 
 
 def _refuse(
