@@ -89,10 +89,7 @@ FIELDS: dict[str, Field] = {
         512, SIZE, fixed_by="weights", doc="Longest sequence, in tokens"
     ),
     "model.type_vocab_size": Field(
-        2,
-        SIZE,
-        fixed_by="weights",
-        doc="Segments that a token may be in: of a first and a second text",
+        2, SIZE, fixed_by="weights", doc="Segments: a first and a second text"
     ),
     "model.hidden_act": Field(
         "gelu",
@@ -166,8 +163,7 @@ FIELDS: dict[str, Field] = {
     ),
     "model.scan_layers": Field(
         False,
-        doc="Whether one layer is compiled, and looped over: it compiles faster "
-        "and may run slower.",
+        doc="Whether one layer is compiled and looped over: sooner, perhaps slower",
     ),
     "model.lora_rank": Field(
         0,
@@ -178,8 +174,7 @@ FIELDS: dict[str, Field] = {
     "model.lora_alpha": Field(
         8.0,
         "(0, inf)",
-        doc="LoRA: the product of two matrices is multiplied by lora_alpha / "
-        "lora_rank.",
+        doc="LoRA: lora_alpha / lora_rank multiplies the product of two matrices.",
     ),
     "model.lora_targets": Field(
         ("query", "value"),
@@ -258,9 +253,7 @@ FIELDS: dict[str, Field] = {
         "(docs/data.md). Empty means all equally often.",
     ),
     "corpus.language": Field(
-        "en",
-        _language,
-        doc="Language whose rules split sentences: a code such as en, de or ko",
+        "en", _language, doc="Language of the sentence rules: a code such as en or de"
     ),
     "corpus.data_dir": Field(
         "data",
@@ -285,7 +278,7 @@ FIELDS: dict[str, Field] = {
         doc='Options of Apache Beam, such as ("--direct_num_workers=4",)',
     ),
     "corpus.max_seq_length": Field(
-        128, LENGTH, doc="Tokens of a row, [CLS] and [SEP] included"
+        128, LENGTH, doc="Tokens of a row, special ones included"
     ),
     "corpus.short_seq_prob": Field(
         0.1,
@@ -329,10 +322,7 @@ FIELDS: dict[str, Field] = {
         "Batch sizes then count rows.",
     ),
     "corpus.packed_pairs": Field(
-        4,
-        "[1, 64]",
-        doc="Maximum number of pairs (or, with corpus.nsp=False, texts) in a row "
-        "of corpus.packing",
+        4, "[1, 64]", doc="Maximum number of pairs or texts in a row of corpus.packing"
     ),
     "corpus.shift_positions": Field(
         False,
@@ -343,7 +333,7 @@ FIELDS: dict[str, Field] = {
     "masking.name": Field(
         "bert",
         registry.MASKINGS,
-        doc="Masking: bert (by the other fields of masking), or a custom one",
+        doc="Masking: bert (by the other fields), or a custom one",
     ),
     "masking.masked_lm_prob": Field(
         0.15,
@@ -366,25 +356,17 @@ FIELDS: dict[str, Field] = {
         "that become neither this nor [MASK] stay as they are.",
     ),
     "phase2.fraction": Field(
-        0.0,
-        "[0, 1)",
-        doc="Fraction of train.num_steps that the second phase has. 0 means one phase.",
+        0.0, "[0, 1)", doc="Fraction of train.num_steps in phase 2. 0 means one phase."
     ),
-    "phase2.max_seq_length": Field(
-        512, LENGTH, doc="Tokens of a row in the second phase, [CLS] and [SEP] included"
-    ),
+    "phase2.max_seq_length": Field(512, LENGTH, doc="Tokens of a row in phase 2"),
     "phase2.max_predictions_per_seq": Field(
-        77,
-        SIZE,
-        doc="Maximum number of a sequence's tokens to predict in the second phase",
+        77, SIZE, doc="Maximum number of tokens to predict in a row of phase 2"
     ),
     "phase2.micro_batches": Field(
-        1,
-        COUNT,
-        doc="Parts of each step's batch in the second phase (train.micro_batches)",
+        1, COUNT, doc="Parts of each step's batch in phase 2"
     ),
     "phase2.batch_size": Field(
-        0, doc="Sequences in a batch of the second phase. 0 means train.batch_size."
+        0, doc="Sequences in a batch of phase 2. 0 means train.batch_size."
     ),
     "phase2.learning_rate": Field(
         0.0,
@@ -392,11 +374,7 @@ FIELDS: dict[str, Field] = {
         "again, as LAMB's authors use for another batch size. 0 means to "
         "continue the first phase's schedule.",
     ),
-    "phase2.warmup_steps": Field(
-        0,
-        doc="Steps of warm-up, if phase2.learning_rate gives the second phase a "
-        "schedule of its own",
-    ),
+    "phase2.warmup_steps": Field(0, doc="Steps of warm-up to phase2.learning_rate"),
     "optimizer.name": Field(
         "bert_adam",
         registry.OPTIMIZERS,
@@ -412,30 +390,20 @@ FIELDS: dict[str, Field] = {
         "warmup_stable_decay (the peak between them), GPT's openai_linear and "
         "openai_cosine, or a custom one.",
     ),
-    "optimizer.learning_rate": Field(
-        1e-4, doc="Learning rate at the peak of the schedule"
-    ),
+    "optimizer.learning_rate": Field(1e-4, doc="Peak of the learning rate"),
     "optimizer.warmup_steps": Field(
         10_000,
         doc="Steps of linear warm-up from 0. Set this or "
         "optimizer.warmup_fraction, the other one is 0.",
     ),
     "optimizer.warmup_fraction": Field(
-        0.0,
-        SHARE,
-        doc="Fraction of all steps that is linear warm-up. Set this or "
-        "optimizer.warmup_steps, the other one is 0.",
+        0.0, SHARE, doc="Fraction of steps that is warm-up, if warmup_steps is 0"
     ),
     "optimizer.decay_fraction": Field(
-        0.1,
-        SHARE,
-        doc="Fraction of steps with a falling rate, for "
-        "optimizer.schedule=warmup_stable_decay",
+        0.1, SHARE, doc="Fraction of steps that decays, in schedule=warmup_stable_decay"
     ),
     "optimizer.decay_power": Field(
-        1.0,
-        doc="Exponent of the decay: the rate is proportional to (fraction of "
-        "steps left) ** decay_power. 1 means linear.",
+        1.0, doc="Power of the fraction of steps left in the rate. 1 means linear."
     ),
     "optimizer.weight_decay": Field(
         0.01,
@@ -446,9 +414,7 @@ FIELDS: dict[str, Field] = {
     "optimizer.beta2": Field(
         0.999, "[0, 1)", doc="Decay of the squared gradients' running mean"
     ),
-    "optimizer.eps": Field(
-        1e-6, doc="Number added to the root of the squared gradients' mean"
-    ),
+    "optimizer.eps": Field(1e-6, doc="Number added to the root of the squares' mean"),
     "optimizer.clip_norm": Field(
         1.0, doc="Largest norm of the whole gradient. 0 means no clipping."
     ),
@@ -466,8 +432,7 @@ FIELDS: dict[str, Field] = {
         "and no part in the gradient's norm.",
     ),
     "train.num_steps": Field(
-        1_000_000,
-        doc="Updates of the parameters. 0 means that train.num_epochs decides.",
+        1_000_000, doc="Updates of the parameters. 0 means that num_epochs decides."
     ),
     "train.num_epochs": Field(
         0.0, "[0, 1000000]", doc="Passes over the training data, for fine-tuning"
@@ -544,10 +509,7 @@ FIELDS: dict[str, Field] = {
         doc="Whether GPUs sum gradients in one order (docs/devices.md)",
     ),
     "evaluate.batch_size": Field(
-        256,
-        COUNT,
-        fixed_by="none",
-        doc="Sequences in a batch of evaluation, over all devices",
+        256, COUNT, fixed_by="none", doc="Sequences of a batch, over all devices"
     ),
     "evaluate.splits": Field(
         ("dev",),

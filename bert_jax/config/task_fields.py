@@ -39,7 +39,7 @@ TASK: dict[str, Field] = {
     "task.name": Field(
         "pretraining",
         empty_error,
-        doc="Name of the task. Those of fine-tuning have configs in configs/finetune/.",
+        doc="Name of the task: pretraining, or one of configs/finetune/",
     ),
     "task.objective": Field(
         "mlm",
@@ -64,8 +64,7 @@ TASK: dict[str, Field] = {
     ),
     "task.bilstm": Field(
         False,
-        doc="Whether a BiLSTM is between BERT and the classifier, hidden_size / 2 "
-        "each way (section 5.1)",
+        doc="Whether the classifier reads a BiLSTM, hidden_size / 2 each way",
     ),
     "task.teacher": Field(
         "",
@@ -94,15 +93,11 @@ TASK: dict[str, Field] = {
     ),
     "task.teacher_hidden": Field(
         0.0,
-        doc="Weight in the loss of the squared error of every layer's vectors "
-        "from the teacher's (Jiao et al. 2020). 0 means that they are not "
-        "compared.",
+        doc="Weight of the squared error of every layer's vectors (Jiao et al. 2020)",
     ),
     "task.teacher_attention": Field(
         0.0,
-        doc="Weight in the loss of the squared error of every layer's attention "
-        "scores from the teacher's (Jiao et al. 2020). 0 means that they are "
-        "not compared.",
+        doc="Weight of the squared error of all attention scores (Jiao et al. 2020)",
     ),
     "task.pad_to_max": Field(
         False,
@@ -127,15 +122,13 @@ TASK: dict[str, Field] = {
         "",
         fixed_by="training",
         path=True,
-        doc="Data to score: a file, hf:NAME:SPLIT or tfds:NAME:SPLIT. Empty means "
-        "none.",
+        doc="Data to score, in a form of task.train_file",
     ),
     "task.test_file": Field(
         "",
         fixed_by="training",
         path=True,
-        doc="Data to score or, if unlabeled, to predict: a file, hf:NAME:SPLIT or "
-        "tfds:NAME:SPLIT. Empty means none.",
+        doc="Data to predict, in a form of task.train_file",
     ),
     "task.dev_fraction": Field(
         0.0,
@@ -232,15 +225,12 @@ TASK: dict[str, Field] = {
         32, "[0, 16777216]", doc="Tokens that two windows of a text share"
     ),
     "task.window_logits": Field(
-        "mean",
-        ("mean", "max"),
-        doc="Combination of the logits of a text's windows: mean or max",
+        "mean", ("mean", "max"), doc="Combination of the logits of a text's windows"
     ),
     "task.label_smoothing": Field(
         0.0,
         "[0, 1)",
-        doc="Fraction of the loss that is of the uniform distribution over the "
-        "classes (Szegedy et al. 2016)",
+        doc="Fraction of the target that is even (Szegedy et al. 2016)",
     ),
     "task.calibration": Field(
         "none",
@@ -261,9 +251,7 @@ TASK: dict[str, Field] = {
         64, "[0, 16777216]", doc="Tokens of a question. Longer ones are cut."
     ),
     "task.n_best_size": Field(
-        20,
-        SIZE,
-        doc="Number of starts and ends to try per window, and of answers to keep",
+        20, SIZE, doc="Starts and ends to try per window, and answers to keep"
     ),
     "task.max_answer_length": Field(30, SIZE, doc="Tokens of the longest answer"),
     "task.token_column": Field(
@@ -334,11 +322,9 @@ TASK: dict[str, Field] = {
         "means cosent with scores, else info_nce.",
     ),
     "task.temperature": Field(
-        0.05,
-        "(0, inf)",
-        doc="Number that divides the cosines in task.loss=info_nce and cosent",
+        0.05, "(0, inf)", doc="Divisor of the cosines in info_nce and cosent"
     ),
-    "task.margin": Field(0.5, doc="Margin between the cosines in task.loss=triplet"),
+    "task.margin": Field(0.5, doc="Margin between the cosines in triplet"),
     "task.pooling": Field(
         "mean_all",
         _pooling,

@@ -37,8 +37,7 @@ FIELDS = {
         3.0, doc="Bound of each LSTM's output. 0 means none."
     ),
     "task.skip": Field(
-        True,
-        doc="Whether each LSTM from the second on adds its input to its output",
+        True, doc="Whether each LSTM but the first adds its input to its output"
     ),
     "task.word_ends": Field(
         "spaces",

@@ -9,8 +9,6 @@ FIELDS = {
         "to the task's. 0 means no such loss.",
     ),
     "task.both_orders": Field(
-        False,
-        doc="Whether both orders of a pair are read, and their vectors added (for "
-        "similarity)",
+        False, doc="Whether pairs are read in both orders and added (for similarity)"
     ),
 }

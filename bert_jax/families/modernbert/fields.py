@@ -36,10 +36,7 @@ FIELDS = {
         "have 8,192 tokens.",
     ),
     "model.local_rope_theta": Field(
-        10_000.0,
-        _THETA,
-        fixed_by="weights_by_default",
-        doc="Theta of the rotary positions in local layers",
+        10_000.0, _THETA, fixed_by="weights_by_default", doc="Theta of local layers"
     ),
     "model.classifier_pooling": Field(
         "cls",
