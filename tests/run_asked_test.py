@@ -24,7 +24,7 @@ def test_weights_are_described_without_a_config(plain, tmp_path, monkeypatch):
     for name in ("parameters", "parameters_with_heads"):
         assert json.loads(found)[name] == json.loads(own)[name]
     _, error = here("--mode=describe", status=2)
-    assert "--config=FILE is required once" in error
+    assert "--workdir=runs does not exist, and there is no --config=FILE" in error
 
 
 def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypatch):

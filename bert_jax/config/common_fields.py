@@ -68,10 +68,10 @@ FIELDS: dict[str, Field] = {
         doc="Rows of the embedding matrix. 0 means the tokenizer's size.",
     ),
     "model.hidden_size": Field(
-        768, SIZE, fixed_by="weights", doc="numbers in each token's vector"
+        768, SIZE, fixed_by="weights", doc="Numbers in each token's vector"
     ),
     "model.num_hidden_layers": Field(
-        12, "[1, 10000]", fixed_by="weights", doc="layers of the Transformer"
+        12, "[1, 10000]", fixed_by="weights", doc="Layers of the Transformer"
     ),
     "model.num_attention_heads": Field(
         12,
@@ -86,16 +86,17 @@ FIELDS: dict[str, Field] = {
         doc="Width inside each feed-forward block, usually 4 x hidden_size",
     ),
     "model.max_position_embeddings": Field(
-        512, SIZE, fixed_by="weights", doc="The longest sequence, in tokens"
+        512, SIZE, fixed_by="weights", doc="Longest sequence, in tokens"
     ),
     "model.type_vocab_size": Field(
-        2, SIZE, fixed_by="weights", doc="segments: a first and a second text"
+        2, SIZE, fixed_by="weights", doc="Segments: a first and a second text"
     ),
     "model.hidden_act": Field(
         "gelu",
         ("gelu", "gelu_tanh", "relu"),
         fixed_by="weights",
-        doc="gelu (by erf, as released in 2018), gelu_tanh or relu",
+        doc="Activation in the feed-forward blocks: gelu (by erf, as released in "
+        "2018), gelu_tanh or relu",
     ),
     "model.hidden_dropout_prob": Field(
         0.1, "[0, 1)", doc="Fraction of embeddings and outputs that is dropped"
@@ -109,12 +110,15 @@ FIELDS: dict[str, Field] = {
     "model.position_initializer": Field(
         "normal",
         ("normal", "sinusoidal"),
-        doc="Initial values of the learned position embeddings: normal (as the "
-        "others), or sinusoidal, from which a small model learns sooner to "
-        "look next to a gap.",
+        doc="Initial values of the learned position embeddings: normal (like the "
+        "other parameters), or sinusoidal, from which a small model learns "
+        "sooner to look next to a gap.",
     ),
     "model.layer_norm_eps": Field(
-        1e-12, "(0, inf)", fixed_by="weights", doc="Added to the variance in LayerNorm"
+        1e-12,
+        "(0, inf)",
+        fixed_by="weights",
+        doc="Number added to the variance in LayerNorm",
     ),
     "model.dtype": Field(
         "float32",
@@ -153,50 +157,52 @@ FIELDS: dict[str, Field] = {
         "none",
         ("none", "full", "dots"),
         fixed_by="none",
-        doc="The part that the backward pass recomputes, to save memory: none, "
-        "full (all of each layer) or dots (everything between its matrix "
-        "products, and attention).",
+        doc="Part that the backward pass recomputes, to save memory: none, full "
+        "(all of each layer) or dots (everything between its matrix products, "
+        "and attention).",
     ),
     "model.scan_layers": Field(
         False,
-        doc="Compile one layer and loop over it: compiles faster, may run slower.",
+        doc="Whether one layer is compiled and looped over: sooner, perhaps slower",
     ),
     "model.lora_rank": Field(
         0,
-        doc="LoRA: rank of the matrices that learn beside the encoder's "
-        "(docs/fine_tuning.md). Else only heads do: the rest stays as in "
-        "init_from. 0 means no LoRA.",
+        doc="LoRA: rank of the matrices that learn next to the encoder's "
+        "(docs/fine_tuning.md). Besides them only the heads learn. 0 means no "
+        "LoRA.",
     ),
     "model.lora_alpha": Field(
         8.0,
         "(0, inf)",
-        doc="The product of two such matrices is multiplied by lora_alpha / lora_rank.",
+        doc="LoRA: lora_alpha / lora_rank multiplies the product of two matrices.",
     ),
     "model.lora_targets": Field(
         ("query", "value"),
         empty_error,
-        doc="The encoder's matrices that get them, by the end of their name: "
-        "query, key, value, attention/output, intermediate, output (of both "
-        "kinds)",
+        doc="LoRA: the encoder's matrices next to which others learn, by the end "
+        "of their name: query, key, value, attention/output, intermediate, "
+        "output (of both kinds)",
     ),
     "model.architecture": Field(
         "bert",
         registry.FAMILIES,
         fixed_by="weights",
-        doc="bert, or another folder of bert_jax/families/, by its name. "
-        "configs/NAME.py and configs/finetune/ with model=NAME set it.",
+        doc="Family of the model: bert, or the name of another folder of "
+        "bert_jax/families/. configs/NAME.py and configs/finetune/ with "
+        "model=NAME set it.",
     ),
     "model.causal": Field(
         False,
         fixed_by="weights",
-        doc="Each position sees only those before it. task.objective=ltr sets it, "
-        "and a run from such weights takes it from them. Leave it as it is.",
+        doc="Whether a position attends only to itself and those before it. "
+        "task.objective=ltr sets it, and a run from such weights takes it "
+        "from them. Leave it as it is.",
     ),
     "tokenizer.vocab_file": Field(
         "",
         path=True,
-        doc="A vocab.txt or tokenizer.json. Empty means the one of init_from, or "
-        "else one trained on the corpus.",
+        doc="Vocabulary: a vocab.txt or tokenizer.json. Empty means the one of "
+        "init_from, or else one trained on the corpus.",
     ),
     "tokenizer.vocab_size": Field(
         30522,
@@ -204,13 +210,13 @@ FIELDS: dict[str, Field] = {
         doc="Tokens of a vocabulary that is trained, special tokens included.",
     ),
     "tokenizer.lowercase": Field(
-        True, doc="True as in the uncased models, False as in the cased ones"
+        True, doc="Whether texts are lower-cased, as in the uncased models"
     ),
     "tokenizer.strip_accents": Field(
         True,
-        doc="With lowercase: also strip accents, as the uncased models do. This "
-        "decomposes characters: it takes Korean syllables apart, and drops "
-        "marks that are letters in other scripts. False keeps them.",
+        doc="Whether lower-cased texts lose their accents, as in the uncased "
+        "models. True decomposes characters: it takes Korean syllables apart, "
+        "and drops marks that are letters in other scripts.",
     ),
     "tokenizer.add": Field(
         (),
@@ -223,7 +229,8 @@ FIELDS: dict[str, Field] = {
     "tokenizer.added_rows": Field(
         "mean",
         ("mean", "random"),
-        doc="Their first rows: mean (of the rows of the word's tokens) or random.",
+        doc="First rows of the words of tokenizer.add: mean (of the rows of the "
+        "word's tokens) or random",
     ),
     "tokenizer.sample_bytes": Field(
         30_000_000,
@@ -233,7 +240,7 @@ FIELDS: dict[str, Field] = {
     "corpus.sources": Field(
         ("hf:wikimedia/wikipedia:20231101.en", "hf:emozilla/pg19"),
         empty_error,
-        doc="The text: one or more of sentences:GLOB, paragraphs:GLOB, "
+        doc="Text to train on: one or more of sentences:GLOB, paragraphs:GLOB, "
         "lines:GLOB, text:GLOB, jsonl:GLOB, parquet:GLOB, hf:NAME, tfds:NAME, "
         "pydocs (docs/data.md).",
     ),
@@ -246,31 +253,33 @@ FIELDS: dict[str, Field] = {
         "(docs/data.md). Empty means all equally often.",
     ),
     "corpus.language": Field(
-        "en", _language, doc="Whose rules split sentences: a code such as en, de or ko"
+        "en", _language, doc="Language of the sentence rules: a code such as en or de"
     ),
     "corpus.data_dir": Field(
         "data",
         empty_error,
         path=True,
         fixed_by="none",
-        doc="The folder for prepared data. Runs may share it.",
+        doc="Folder of the prepared data. Runs may share it.",
     ),
     "corpus.runner": Field(
         "",
         machine=True,
         fixed_by="none",
-        doc="The runner that prepares the data, with the same result byte for "
-        "byte. Empty means this machine's cores. Runners of Apache Beam "
-        "('.[beam]') are FnApiRunner (embedded), FlinkRunner, SparkRunner and "
+        doc="Runner that prepares the data, with the same result byte for byte. "
+        "Empty means this machine's cores. Runners of Apache Beam ('.[beam]') "
+        "are FnApiRunner (embedded), FlinkRunner, SparkRunner and "
         "DataflowRunner (docs/data.md).",
     ),
     "corpus.beam_options": Field(
         (),
         machine=True,
         fixed_by="none",
-        doc='Beam\'s options, such as ("--direct_num_workers=4",)',
+        doc='Options of Apache Beam, such as ("--direct_num_workers=4",)',
     ),
-    "corpus.max_seq_length": Field(128, LENGTH, doc="tokens, [CLS] and [SEP] included"),
+    "corpus.max_seq_length": Field(
+        128, LENGTH, doc="Tokens of a row, special ones included"
+    ),
     "corpus.short_seq_prob": Field(
         0.1,
         SHARE,
@@ -298,36 +307,33 @@ FIELDS: dict[str, Field] = {
     ),
     "corpus.nsp": Field(
         True,
-        doc="Sentence pairs and the next sentence loss. False means running text, "
-        "without either.",
+        doc="Whether rows are sentence pairs, with the next sentence loss. False "
+        "means running text, without either.",
     ),
     "corpus.full_sentences": Field(
         False,
-        doc="Without pairs: rows of whole sentences from one or more documents "
-        "(Liu et al. 2019).",
+        doc="Whether rows are whole sentences from one or more documents (Liu et "
+        "al. 2019). It needs corpus.nsp=False.",
     ),
     "corpus.packing": Field(
         False,
-        doc="Training rows of several sentence pairs that do not attend to each "
-        "other, instead of one pair and padding (Krell et al. 2021). Batch "
-        "sizes then count these rows.",
+        doc="Whether training rows have several sentence pairs that do not attend "
+        "to each other, instead of one pair and padding (Krell et al. 2021). "
+        "Batch sizes then count rows.",
     ),
     "corpus.packed_pairs": Field(
-        4,
-        "[1, 64]",
-        doc="With packing: maximum number of pairs (or, without pairs, texts) in "
-        "a row.",
+        4, "[1, 64]", doc="Maximum number of pairs or texts in a row of corpus.packing"
     ),
     "corpus.shift_positions": Field(
         False,
-        doc="With packing: each training row's positions begin at a random one, "
-        "drawn again in each epoch, so that short rows train all position "
-        "embeddings (Kiyono et al. 2021).",
+        doc="Whether the positions of each row of corpus.packing begin at a "
+        "random one, drawn again in each epoch, so that short rows train all "
+        "position embeddings (Kiyono et al. 2021).",
     ),
     "masking.name": Field(
         "bert",
         registry.MASKINGS,
-        doc="bert (masking by the fields below), or a custom one",
+        doc="Masking: bert (by the other fields), or a custom one",
     ),
     "masking.masked_lm_prob": Field(
         0.15,
@@ -338,7 +344,7 @@ FIELDS: dict[str, Field] = {
         20, SIZE, doc="Maximum number of a sequence's tokens to predict"
     ),
     "masking.whole_word": Field(
-        False, doc="True chooses all tokens of a word together"
+        False, doc="Whether all tokens of a word are chosen together"
     ),
     "masking.mask_fraction": Field(
         0.8, SHARE, doc="Fraction of the predicted tokens that become [MASK]"
@@ -346,31 +352,36 @@ FIELDS: dict[str, Field] = {
     "masking.random_fraction": Field(
         0.1,
         SHARE,
-        doc="Fraction that become a random token. The rest stay as they are.",
+        doc="Fraction of the predicted tokens that become a random token. Those "
+        "that become neither this nor [MASK] stay as they are.",
     ),
     "phase2.fraction": Field(
-        0.0, "[0, 1)", doc="Fraction of train.num_steps. 0 means one phase."
+        0.0, "[0, 1)", doc="Fraction of train.num_steps in phase 2. 0 means one phase."
     ),
-    "phase2.max_seq_length": Field(512, LENGTH, doc="tokens, as corpus.max_seq_length"),
-    "phase2.max_predictions_per_seq": Field(77, SIZE, doc="as in masking"),
-    "phase2.micro_batches": Field(1, COUNT, doc="as train.micro_batches"),
+    "phase2.max_seq_length": Field(512, LENGTH, doc="Tokens of a row in phase 2"),
+    "phase2.max_predictions_per_seq": Field(
+        77, SIZE, doc="Maximum number of tokens to predict in a row of phase 2"
+    ),
+    "phase2.micro_batches": Field(
+        1, COUNT, doc="Parts of each step's batch in phase 2"
+    ),
     "phase2.batch_size": Field(
-        0, doc="Sequences in a batch. 0 means train.batch_size."
+        0, doc="Sequences in a batch of phase 2. 0 means train.batch_size."
     ),
     "phase2.learning_rate": Field(
         0.0,
-        doc="Peak of the phase's own schedule, up from 0 and down again, as "
-        "LAMB's authors use for another batch size. 0 means to continue the "
-        "first phase's schedule.",
+        doc="Peak of a schedule for the second phase alone, up from 0 and down "
+        "again, as LAMB's authors use for another batch size. 0 means to "
+        "continue the first phase's schedule.",
     ),
-    "phase2.warmup_steps": Field(0, doc="warm-up of the phase's own schedule"),
+    "phase2.warmup_steps": Field(0, doc="Steps of warm-up to phase2.learning_rate"),
     "optimizer.name": Field(
         "bert_adam",
         registry.OPTIMIZERS,
-        doc="bert_adam (as published: no bias correction), adamw, lamb, muon (for "
-        "the encoder's matrices, adamw for the rest: fewer steps for small "
-        "models), stable_adamw, "
-        "openai_adam (GPT's), or a custom one (docs/extending.md).",
+        doc="Optimizer: bert_adam (as published: no bias correction), adamw, "
+        "lamb, muon (for the encoder's matrices, adamw for the rest: fewer "
+        "steps for small models), stable_adamw, openai_adam (GPT's), or a "
+        "custom one (docs/extending.md).",
     ),
     "optimizer.schedule": Field(
         "polynomial",
@@ -379,31 +390,31 @@ FIELDS: dict[str, Field] = {
         "warmup_stable_decay (the peak between them), GPT's openai_linear and "
         "openai_cosine, or a custom one.",
     ),
-    "optimizer.learning_rate": Field(1e-4, doc="the peak"),
+    "optimizer.learning_rate": Field(1e-4, doc="Peak of the learning rate"),
     "optimizer.warmup_steps": Field(
         10_000,
-        doc="Steps of linear warm-up from 0. Set this or warmup_fraction, the "
-        "other one is 0.",
+        doc="Steps of linear warm-up from 0. Set this or "
+        "optimizer.warmup_fraction, the other one is 0.",
     ),
     "optimizer.warmup_fraction": Field(
-        0.0, SHARE, doc="warm-up's fraction of all steps"
+        0.0, SHARE, doc="Fraction of steps that is warm-up, if warmup_steps is 0"
     ),
     "optimizer.decay_fraction": Field(
-        0.1, SHARE, doc="warmup_stable_decay: fraction of steps with a falling rate"
+        0.1, SHARE, doc="Fraction of steps that decays, in schedule=warmup_stable_decay"
     ),
     "optimizer.decay_power": Field(
-        1.0, doc="rate ~ (fraction of steps left) ** power. 1 means linear."
+        1.0, doc="Power of the fraction of steps left in the rate. 1 means linear."
     ),
     "optimizer.weight_decay": Field(
         0.01,
-        doc="Multiplied by the learning rate. Biases and arrays of one axis do "
-        "not decay.",
+        doc="Weight decay, which is multiplied by the learning rate. Biases and "
+        "arrays of one axis do not decay.",
     ),
-    "optimizer.beta1": Field(0.9, "[0, 1)", doc="decay of the gradients' running mean"),
+    "optimizer.beta1": Field(0.9, "[0, 1)", doc="Decay of the gradients' running mean"),
     "optimizer.beta2": Field(
         0.999, "[0, 1)", doc="Decay of the squared gradients' running mean"
     ),
-    "optimizer.eps": Field(1e-6, doc="added to the root of the squares' mean"),
+    "optimizer.eps": Field(1e-6, doc="Number added to the root of the squares' mean"),
     "optimizer.clip_norm": Field(
         1.0, doc="Largest norm of the whole gradient. 0 means no clipping."
     ),
@@ -421,7 +432,7 @@ FIELDS: dict[str, Field] = {
         "and no part in the gradient's norm.",
     ),
     "train.num_steps": Field(
-        1_000_000, doc="Updates of the parameters; 0: num_epochs decides"
+        1_000_000, doc="Updates of the parameters. 0 means that num_epochs decides."
     ),
     "train.num_epochs": Field(
         0.0, "[0, 1000000]", doc="Passes over the training data, for fine-tuning"
@@ -429,9 +440,9 @@ FIELDS: dict[str, Field] = {
     "train.extend": Field(
         False,
         fixed_by="none",
-        doc="On resuming, num_steps or num_epochs may be larger than before. The "
-        "learning rate then follows the schedule of the new length from the "
-        "step where the run resumes.",
+        doc="Whether train.num_steps or train.num_epochs may be larger than "
+        "before when a run resumes. The learning rate then follows the "
+        "schedule of the new length from the step where the run resumes.",
     ),
     "train.batch_size": Field(
         256, COUNT, doc="Sequences (with corpus.packing, rows) over all devices"
@@ -444,7 +455,7 @@ FIELDS: dict[str, Field] = {
         "batch, only dropout differs.",
     ),
     "train.log_every": Field(
-        100, COUNT, fixed_by="none", doc="steps between two logged steps"
+        100, COUNT, fixed_by="none", doc="Steps between two logged steps"
     ),
     "train.transforms": Field(
         (),
@@ -474,13 +485,13 @@ FIELDS: dict[str, Field] = {
         10_000, doc="Steps between evaluations. 0 means only at the end."
     ),
     "train.eval_every_epoch": Field(
-        False, doc="Also evaluate at the end of each epoch (fine-tuning)"
+        False, doc="Whether dev is evaluated at the end of each epoch too (fine-tuning)"
     ),
     "train.early_stop": Field(
         0,
-        doc="Stop after this many evaluations without a better score, counted per "
-        "phase. 0 means never. The last checkpoint is the result, unless "
-        "evaluate.checkpoint is best.",
+        doc="Evaluations without a better score, counted per phase, after which "
+        "the run stops. 0 means never. The last checkpoint is the result, "
+        "unless evaluate.checkpoint is best.",
     ),
     "train.seeds": Field(
         1, COUNT, doc="Runs trained in one program, with seed, seed + 1, ..."
@@ -489,15 +500,16 @@ FIELDS: dict[str, Field] = {
         "stop",
         ("stop", "skip"),
         fixed_by="none",
-        doc="If a loss is not finite: end the run (stop) or drop the batch (skip).",
+        doc="Reaction to a loss that is not finite: end the run (stop) or drop "
+        "the batch (skip)",
     ),
     "train.deterministic": Field(
         True,
         fixed_by="none",
-        doc="On GPUs: sum gradients in one order (docs/devices.md)",
+        doc="Whether GPUs sum gradients in one order (docs/devices.md)",
     ),
     "evaluate.batch_size": Field(
-        256, COUNT, fixed_by="none", doc="sequences, over all devices"
+        256, COUNT, fixed_by="none", doc="Sequences of a batch, over all devices"
     ),
     "evaluate.splits": Field(
         ("dev",),
@@ -509,15 +521,14 @@ FIELDS: dict[str, Field] = {
         "last",
         ("last", "best"),
         fixed_by="none",
-        doc="The checkpoint for the final predictions, `predict` and `export`: "
-        "last, or best (best score on dev, where of two phases only the "
-        "second counts, because losses at different lengths are not "
-        "comparable).",
+        doc="Checkpoint for the final predictions, `predict` and `export`: last, "
+        "or best (best score on dev, where of two phases only the second "
+        "counts, because losses at different lengths are not comparable).",
     ),
     "evaluate.score": Field(
         "",
         fixed_by="training",
-        doc="The score on dev that decides which checkpoint is best and when "
+        doc="Score on dev that decides which checkpoint is best and when "
         "train.early_stop ends the run: any that the task reports, such as "
         "macro_f1 or f1:spam (of the class spam). Empty means the task's main "
         "score.",
@@ -529,15 +540,14 @@ FIELDS: dict[str, Field] = {
         doc="Steps between checkpoints. The last step is saved too.",
     ),
     "checkpoint.keep": Field(
-        3, COUNT, fixed_by="none", doc="number of newest checkpoints to keep"
+        3, COUNT, fixed_by="none", doc="Number of newest checkpoints to keep"
     ),
     "checkpoint.keep_every": Field(
         0,
         fixed_by="none",
-        doc="Checkpoints at multiples of this many steps are never deleted. 0 "
-        "means none.",
+        doc="Steps at whose multiples checkpoints are never deleted. 0 means none.",
     ),
-    "predict.top_k": Field(5, COUNT, fixed_by="none", doc="guesses for each [MASK]"),
+    "predict.top_k": Field(5, COUNT, fixed_by="none", doc="Guesses for each [MASK]"),
     "predict.batch_size": Field(
         32,
         COUNT,
@@ -550,25 +560,23 @@ FIELDS: dict[str, Field] = {
         empty_error,
         items=int,
         fixed_by="none",
-        doc="The layers that --mode=extract writes: 0 is the embeddings' output, "
-        "1, 2, ... are the layers, -1 is the last layer and -2 the one "
-        "before.",
+        doc="Layers that --mode=extract writes: 0 is the embeddings' output, 1, "
+        "2, ... are the layers, -1 is the last layer and -2 the one before.",
     ),
     "predict.combine": Field(
         "none",
         ("none", "concatenated", "sum", "mean"),
         fixed_by="none",
-        doc="How --mode=extract combines the layers: none (each layer's vectors), "
-        "or into one vector: concatenated, sum or mean.",
+        doc="Combination of the layers in --mode=extract: none (each layer's "
+        "vectors), or into one vector: concatenated, sum or mean.",
     ),
     "predict.vectors": Field(
         "pieces",
         ("pieces", "words", "words_mean", "cls", "mean"),
         fixed_by="none",
-        doc="The units that get a vector in --mode=extract: each token (pieces), "
-        "each word (words, its first token's; or words_mean, its tokens' "
-        "mean), or the whole text (cls, that of [CLS]; or mean, its tokens' "
-        "mean).",
+        doc="Units that get a vector in --mode=extract: each token (pieces), each "
+        "word (words, its first token's; or words_mean, its tokens' mean), "
+        "or the whole text (cls, that of [CLS]; or mean, its tokens' mean).",
     ),
     "serve.hosts": Field(
         (),
@@ -590,7 +598,7 @@ FIELDS: dict[str, Field] = {
         "[-1, inf)",
         fixed_by="none",
         machine=True,
-        doc="devices that split the batch",
+        doc="Devices that split the batch. -1 means all that the other axes leave.",
     ),
     "mesh.fsdp": Field(
         1,
@@ -611,8 +619,8 @@ FIELDS: dict[str, Field] = {
         ("as_parameters", "zero1"),
         fixed_by="none",
         machine=True,
-        doc="How the optimizer's state is split: as_parameters (like the "
-        "parameters), or zero1 (over data too).",
+        doc="Division of the optimizer's state: as_parameters (like the "
+        "parameters), or zero1 (over data too)",
     ),
 }
 

@@ -22,6 +22,7 @@ _PARSERS: dict[type, Any] = {
     str: flags.ArgumentParser(),
     tuple: tuple_parser.TupleParser(),
 }
+_EXAMPLES = {bool: ": True or False", tuple: ", such as \"('a', 'b')\" or \"(1, 2)\""}
 
 
 def load_config(spec: str, overrides: Sequence[str]) -> ConfigDict:
@@ -179,9 +180,10 @@ def set_field(config: ConfigDict, path: str, value: Any) -> tuple[Any, Any]:
     try:
         where[field] = _as_type(kind, value)
     except (KeyError, TypeError, ValueError) as error:
+        example = _EXAMPLES.get(kind, "")
         raise UserError(
             f"--config.{path}={value}: config.{path} takes a value of type "
-            f"{kind.__name__}"
+            f"{kind.__name__}{example}"
         ) from error
     return before, where[field]
 

@@ -76,7 +76,11 @@ class Field:
             return self._fault(value, "[0, inf)")
         for item in value:
             if not _is(item, self.items):
-                return f"has {item!r}: all items must be of type {self.items.__name__}"
+                example = "('a', 'b')" if self.items is str else "(1, 2)"
+                return (
+                    f"has {item!r}: all items must be of type {self.items.__name__}, "
+                    f'such as "{example}"'
+                )
             if fault := self._fault(item, "(-inf, inf)"):
                 return f"has {item!r}: it {fault}"
         return None
@@ -141,6 +145,20 @@ def interval_words(interval: str) -> str:
     if high != "inf":
         return f"in {interval}"
     return f"{'at least' if interval[0] == '[' else 'more than'} {low}"
+
+
+def value_words(field: Field) -> str:
+    """Returns the type and the allowed values of a field, in words."""
+    is_tuple, allowed = isinstance(field.default, tuple), field.allowed
+    kind = field.items if is_tuple else type(field.default)
+    names = {bool: "True or False", int: "integer", float: "number", str: "text"}
+    words = f"tuple of {names[kind]}s" if is_tuple else names[kind]
+    if isinstance(allowed, tuple):
+        listed = ", ".join(filter(None, allowed))
+        return f"{words} from {listed}" if is_tuple else listed
+    if allowed is None and kind in (int, float):
+        allowed = "[0, inf)"
+    return f"{words} {interval_words(allowed)}" if isinstance(allowed, str) else words
 
 
 def did_you_mean(asked: str, names: Collection[str], before: str) -> str:

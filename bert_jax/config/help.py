@@ -5,7 +5,7 @@ import re
 import textwrap
 
 from bert_jax.config import configuration, fields, files
-from bert_jax.config.field import PLAIN
+from bert_jax.config.field import PLAIN, value_words
 
 USAGE = """usage: python -m bert_jax.main --config=FILE [--mode=MODE] [...]
 
@@ -33,12 +33,15 @@ flags
   --config.FIELD=VALUE            another value of one of its fields
   --workdir=FOLDER                of the run; runs/NAME-OF-THE-CONFIG by default
   --input=FILE, --output=FILE     what a mode reads, writes; -: standard input, output
+  --host=ADDRESS, --port=NUMBER   where serve listens: 127.0.0.1 and 8000 by default
 
---config=FILE --help shows what a config is for, and every field of it.
+--config=FILE --help shows what a config is for, and the fields that its task reads.
 In configs/:
 {names}
 The README has the details, docs/config.md every field.
 """
+# Fine-tuning reads none of these groups.
+_PRETRAINING = ("corpus", "masking", "phase2")
 
 
 def help_text(spec: str) -> str:
@@ -58,13 +61,17 @@ def help_text(spec: str) -> str:
     about = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     # Split again a command over several lines, which Python has joined.
     lines = [re.sub(r"(?<=\S) {4,}(?=--)", " \\\\\n        ", about), ""]
-    group = ""
+    group, finetunes = "", "max_seq_length" in config.task
     for name, value in fields.iter_fields(config):
+        if finetunes and name.startswith(_PRETRAINING):
+            continue
         if name.rpartition(".")[0] != group:
             group = name.rpartition(".")[0]
             lines.append("")
-        lines.append(f"--config.{name}={value!r}")
-        lines += _wrapped(known.get(name, PLAIN).doc, "    ")
+        field = known.get(name, PLAIN)
+        allowed = f"  # {value_words(field)}" if field is not PLAIN else ""
+        lines.append(f"--config.{name}={value!r}{allowed}")
+        lines += _wrapped(field.doc, "    ")
     return "\n".join(lines).lstrip("\n") + "\n"
 
 

@@ -37,19 +37,24 @@ _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 TASK: dict[str, Field] = {
     "task.name": Field(
-        "pretraining", empty_error, doc="other tasks: configs/finetune/"
+        "pretraining",
+        empty_error,
+        doc="Name of the task: pretraining, or one of configs/finetune/",
     ),
     "task.objective": Field(
         "mlm",
         registry.OBJECTIVES,
-        doc='mlm predicts masked tokens. ltr (section 5.1, "LTR & No NSP") '
-        "predicts each token from those before it, with nothing masked and no "
-        "next sentence loss.",
+        doc="Objective of pre-training: mlm predicts masked tokens. ltr (section "
+        '5.1, "LTR & No NSP") predicts each token from those before it, with '
+        "nothing masked and no next sentence loss. replaced_tokens trains a "
+        "generator and a discriminator, with model=electra or deberta_v3 "
+        "(docs/encoders.md).",
     ),
     "task.nsp_loss": Field(
         True,
-        doc="The next sentence loss. False means the same sentence pairs without "
-        "the loss. For rows without pairs, set corpus.nsp=False.",
+        doc="Whether the next sentence loss is trained. False means the same "
+        "sentence pairs without the loss. For rows without pairs, set "
+        "corpus.nsp=False.",
     ),
     "task.max_seq_length": Field(
         128,
@@ -59,8 +64,7 @@ TASK: dict[str, Field] = {
     ),
     "task.bilstm": Field(
         False,
-        doc="A BiLSTM between BERT and the classifier, hidden_size / 2 each way "
-        "(section 5.1).",
+        doc="Whether the classifier reads a BiLSTM, hidden_size / 2 each way",
     ),
     "task.teacher": Field(
         "",
@@ -72,114 +76,121 @@ TASK: dict[str, Field] = {
     "task.teacher_share": Field(
         0.5,
         SHARE,
-        doc="The weight of the teacher's outputs in the loss. The labels have the "
-        "rest.",
+        doc="Weight of the teacher's outputs in the loss. The labels have the rest.",
     ),
     "task.teacher_temperature": Field(
         2.0,
         "(0, inf)",
-        doc="Divides both models' logits before they are compared (Hinton et al. "
-        "2015). Numbers (kind=regression) are compared as they are.",
+        doc="Number that divides both models' logits before they are compared "
+        "(Hinton et al. 2015). Numbers (kind=regression) are compared as they "
+        "are.",
     ),
     "task.teacher_cosine": Field(
         0.0,
-        doc="Weight of 1 - the cosine of the last layers' vectors (Sanh et al. "
-        "2019). 0 means that they are not compared.",
+        doc="Weight in the loss of 1 - the cosine of the last layer's vectors "
+        "with the teacher's (Sanh et al. 2019). 0 means that they are not "
+        "compared.",
     ),
     "task.teacher_hidden": Field(
         0.0,
-        doc="The same for the squared error of every layer's vectors (Jiao et al. "
-        "2020).",
+        doc="Weight of the squared error of every layer's vectors (Jiao et al. 2020)",
     ),
     "task.teacher_attention": Field(
-        0.0, doc="The same for the squared error of every layer's attention scores."
+        0.0,
+        doc="Weight of the squared error of all attention scores (Jiao et al. 2020)",
     ),
     "task.pad_to_max": Field(
         False,
-        doc="True pads every batch to max_seq_length, as in Google's code. False "
-        "pads it to its longest row.",
+        doc="Whether every batch is padded to max_seq_length, as in Google's "
+        "code. False pads it to its longest row.",
     ),
     "task.data_dir": Field(
         "",
         fixed_by="training",
         path=True,
-        doc="The folder of the task's files, or a data set of the Hub or of TFDS. "
-        "For this and the next three fields, the config file says which forms "
-        "are read (also --config=FILE --help).",
+        doc="Folder of the task's files, or a data set of the Hub or of TFDS "
+        "(which forms: --help of the config)",
     ),
     "task.train_file": Field(
         "",
         fixed_by="training",
         path=True,
-        doc="A file, hf:NAME:SPLIT or tfds:NAME:SPLIT. Empty means none.",
+        doc="Training data: a file, hf:NAME:SPLIT or tfds:NAME:SPLIT (which "
+        "forms: --help of the config). Empty means none.",
     ),
     "task.dev_file": Field(
-        "", fixed_by="training", path=True, doc="the same, to score"
+        "",
+        fixed_by="training",
+        path=True,
+        doc="Data to score, in a form of task.train_file",
     ),
     "task.test_file": Field(
-        "", fixed_by="training", path=True, doc="the same, perhaps unlabeled"
+        "",
+        fixed_by="training",
+        path=True,
+        doc="Data to predict, in a form of task.train_file",
     ),
     "task.dev_fraction": Field(
         0.0,
         "[0, 1)",
-        doc="Without data named dev: the fraction of each class (with "
-        "kind=classification, else of all texts) to hold out of the training "
-        "data. The texts themselves decide, so that equal texts stay "
-        "together. From IMDb's archive, whole films are held out.",
+        doc="Fraction to hold out as dev, without data named dev: of each class "
+        "(with kind=classification, else of all texts) of the training data. "
+        "The texts themselves decide, so that equal texts stay together. From "
+        "IMDb's archive, whole films are held out.",
     ),
     "task.group": Field(
         "",
         fixed_by="training",
-        doc="With dev_fraction: a column whose equal values stay together, such "
+        doc="Column whose equal values stay together in task.dev_fraction, such "
         "as that of a question with several answers. Empty means the texts.",
     ),
     "task.format": Field(
         "",
         ("", "csv", "tsv", "jsonl"),
         fixed_by="training",
-        doc="csv, tsv or jsonl, whatever the files' names end in. Empty means by "
-        "the ending.",
+        doc="Format of the files, whatever their names end in: csv, tsv or jsonl. "
+        "Empty means by the ending.",
     ),
     "task.text": Field(
         "text",
         empty_error,
         fixed_by="training",
-        doc="The texts' column: its name in the header or, in CSV and TSV without "
-        "a header, its number. All columns are then numbers, from 0 as in "
-        "pandas (cut and awk count from 1).",
+        doc="Column of the texts: its name in the header or, in CSV and TSV "
+        "without a header, its number. All columns are then numbers, from 0 "
+        "as in pandas (cut and awk count from 1).",
     ),
     "task.text_b": Field(
         "",
         fixed_by="training",
-        doc="The second text's column. Empty means single texts.",
+        doc="Column of the second texts. Empty means single texts.",
     ),
     "task.label": Field(
         "label",
         empty_error,
         fixed_by="training",
-        doc="The column of the classes, labels or numbers.",
+        doc="Column of the classes, labels or numbers",
     ),
     "task.kind": Field(
         "classification",
         ("classification", "multilabel", "regression"),
-        doc="classification (one class), multilabel (any number of labels) or "
-        "regression (a number).",
+        doc="Kind of the labels: classification (one class), multilabel (any "
+        "number of labels) or regression (a number)",
     ),
     "task.class_weights": Field(
         "none",
         ("none", "balanced"),
         doc="Weights of the classes in the loss: none, or balanced (a class "
-        "counts by the inverse of its frequency).",
+        "counts by the inverse of its frequency)",
     ),
     "task.label_separator": Field(
         ",",
         empty_error,
-        doc="multilabel: separator between the labels in a CSV or TSV field. JSON "
-        "has lists.",
+        doc="Separator between the labels in a CSV or TSV field, for "
+        "kind=multilabel. JSON has lists.",
     ),
     "task.labels": Field(
         (),
-        doc="The classes or tags, in the order of the outputs, also to name those "
+        doc="Classes or tags, in the order of the outputs, also to name those "
         "that are numbers in the rows. Empty means those of the training "
         "data, and GLUE's in their usual order. List them if the weights have "
         "another order.",
@@ -193,7 +204,7 @@ TASK: dict[str, Field] = {
     "task.truncation": Field(
         "head",
         ("head", "tail", "head_tail"),
-        doc="The part of a long text to keep: head, tail, or head_tail (a quarter "
+        doc="Part of a long text to keep: head, tail, or head_tail (a quarter "
         "from its beginning, the rest from its end: of 510 tokens the first "
         "128 and the last 382, as in Sun et al. 2019, section 5.3.1).",
     ),
@@ -206,82 +217,85 @@ TASK: dict[str, Field] = {
     "task.windows": Field(
         1,
         "[1, 1024]",
-        doc="A single text of more than max_seq_length tokens becomes up to so "
-        "many windows, whose logits are combined, in training too. Texts that "
-        "are longer are cut.",
+        doc="Maximum number of windows that a single text of more than "
+        "max_seq_length tokens becomes. Their logits are combined, in "
+        "training too. A longer text is cut.",
     ),
     "task.window_overlap": Field(
-        32, "[0, 16777216]", doc="tokens that two windows share"
+        32, "[0, 16777216]", doc="Tokens that two windows of a text share"
     ),
-    "task.window_logits": Field("mean", ("mean", "max"), doc="over a text's windows"),
+    "task.window_logits": Field(
+        "mean", ("mean", "max"), doc="Combination of the logits of a text's windows"
+    ),
     "task.label_smoothing": Field(
         0.0,
         "[0, 1)",
-        doc="The share of the loss that is of the uniform distribution over the "
-        "classes (Szegedy et al. 2016).",
+        doc="Fraction of the target that is even (Szegedy et al. 2016)",
     ),
     "task.calibration": Field(
         "none",
         ("none", "temperature", "thresholds"),
-        doc="What is fitted on dev, for probabilities or labels that one can rely "
+        doc="Values fitted on dev, for probabilities or labels that one can rely "
         "on: temperature (divides the logits) or, with kind=multilabel, "
         "thresholds (the logit from which on each label is given, for its "
         "best F1).",
     ),
-    "task.null_answers": Field(False, doc="a question may have no answer"),
+    "task.null_answers": Field(False, doc="Whether a question may have no answer"),
     "task.doc_stride": Field(
         128,
         SIZE,
-        doc="Tokens from one window of a context to the next. This and the next "
-        "three have the defaults of run_squad.py.",
+        doc="Tokens from one window of a context to the next, by default as in "
+        "run_squad.py",
     ),
     "task.max_query_length": Field(
-        64, "[0, 16777216]", doc="tokens (longer ones are cut)"
+        64, "[0, 16777216]", doc="Tokens of a question. Longer ones are cut."
     ),
     "task.n_best_size": Field(
-        20, SIZE, doc="Starts and ends to try per window, and answers to keep."
+        20, SIZE, doc="Starts and ends to try per window, and answers to keep"
     ),
-    "task.max_answer_length": Field(30, SIZE, doc="tokens of the longest answer"),
+    "task.max_answer_length": Field(30, SIZE, doc="Tokens of the longest answer"),
     "task.token_column": Field(
         0,
         "[-16777216, 16777216]",
-        doc="The column of the words, from 0. -1 is the last. CoNLL-U: 1.",
+        doc="Column of the words, from 0. -1 is the last. CoNLL-U: 1.",
     ),
     "task.tag_column": Field(
         -1,
         "[-16777216, 16777216]",
-        doc="The column of the tags. CoNLL-U: with scheme=none 3 for UPOS and 4 "
-        "for XPOS.",
+        doc="Column of the tags, from 0. -1 is the last. CoNLL-U: with "
+        "scheme=none 3 for UPOS and 4 for XPOS.",
     ),
     "task.scheme": Field(
         "entities",
         ("entities", "none"),
-        doc="entities: tags with IOB1, IOB2, BIOES or BILOU prefixes, scored per "
-        "entity. none: plain tags, such as parts of speech, scored by "
-        "accuracy.",
+        doc="Kind of tags: entities (with IOB1, IOB2, BIOES or BILOU prefixes, "
+        "scored per entity) or none (plain tags, such as parts of speech, "
+        "scored by accuracy)",
     ),
     "task.crf": Field(
         False,
-        doc="Add a conditional random field over the tags: transitions from tag "
-        "to tag are learned, and guesses keep to the scheme of the tags.",
+        doc="Whether a conditional random field is over the tags: transitions "
+        "from tag to tag are learned, and guesses keep to the scheme of the "
+        "tags.",
     ),
     "task.tag_scheme": Field(
         "",
         ("", "BIO", "IOB1", "BIOES", "none"),
-        doc="That scheme. Empty means that of the training data.",
+        doc="Scheme of the tags that task.crf keeps to: BIO, IOB1, BIOES or none. "
+        "Empty means that of the training data.",
     ),
     "task.document_context": Field(
         False,
-        doc="Add as much of the document as fits around each sentence. Rows then "
-        "have the maximum length.",
+        doc="Whether as much of the document as fits is added around each "
+        "sentence. Rows then have the maximum length.",
     ),
     "task.words": Field(
         "learned",
         ("learned", "spaces", "punctuation", "characters"),
         fixed_by="none",
-        doc="How a text is split into words: learned (as the training data are), "
-        "spaces, punctuation (as BERT does: each mark is a word), or "
-        "characters.",
+        doc="Rule that splits a text into words: learned (as the training data "
+        "are), spaces, punctuation (as BERT does: each mark is a word), or "
+        "characters",
     ),
     "task.retrieval_file": Field(
         "",
@@ -292,31 +306,33 @@ TASK: dict[str, Field] = {
         "scored after training. Empty means none.",
     ),
     "task.negative": Field(
-        "negative", fixed_by="training", doc="column of a text unlike `text`"
+        "negative", fixed_by="training", doc="Column of a text unlike `text`"
     ),
     "task.score": Field(
         "score",
         fixed_by="training",
-        doc="The column with the similarity of a pair, from 0 to max_score.",
+        doc="Column with the similarity of a pair, from 0 to max_score",
     ),
-    "task.max_score": Field(1.0, "(0, inf)", doc="the score of equal texts"),
+    "task.max_score": Field(1.0, "(0, inf)", doc="Score of equal texts"),
     "task.loss": Field(
         "",
         ("", "info_nce", "triplet", "cosent", "squared_error"),
-        doc="info_nce (the partners of a batch's other rows are negatives), "
+        doc="Loss: info_nce (the partners of a batch's other rows are negatives), "
         "triplet, or for pairs with a score cosent or squared_error. Empty "
         "means cosent with scores, else info_nce.",
     ),
-    "task.temperature": Field(0.05, "(0, inf)", doc="for info_nce and cosent"),
-    "task.margin": Field(0.5, doc="for triplet, between cosines"),
+    "task.temperature": Field(
+        0.05, "(0, inf)", doc="Divisor of the cosines in info_nce and cosent"
+    ),
+    "task.margin": Field(0.5, doc="Margin between the cosines in triplet"),
     "task.pooling": Field(
         "mean_all",
         _pooling,
         fixed_by="weights_by_default",
-        doc="The vector of a text, from the last layer: mean_all (of all its "
-        "tokens), mean (without [CLS] and [SEP]), cls or max. Several, joined "
-        "by +, are concatenated. If init_from is a folder of sentence-"
-        "transformers, its modules decide this, the next four fields and "
+        doc="Vector of a text, from the last layer: mean_all (of all its tokens), "
+        "mean (without [CLS] and [SEP]), cls or max. Several, joined by +, "
+        "are concatenated. If init_from is a folder of sentence-transformers, "
+        "its modules decide this, dense, normalized, prompt, prompts and "
         "max_seq_length, unless they have another value than the default.",
     ),
     "task.dense": Field(
@@ -327,17 +343,19 @@ TASK: dict[str, Field] = {
         'tanh, relu or gelu): ("512:tanh",). Empty means none.',
     ),
     "task.normalized": Field(
-        True, fixed_by="weights_by_default", doc="vectors have length 1"
+        True, fixed_by="weights_by_default", doc="Whether vectors have length 1"
     ),
     "task.prompt": Field(
-        "", fixed_by="weights_by_default", doc='Put before each text, such as "query: "'
+        "",
+        fixed_by="weights_by_default",
+        doc='Prompt before each text, such as "query: "',
     ),
     "task.prompts": Field(
         (),
         _prompts,
         fixed_by="weights_by_default",
-        doc="Other prompts that `sentences` may put there, each NAME=TEXT: "
-        '("query=query: ",)',
+        doc="Other prompts that `sentences` may put before a text, each "
+        'NAME=TEXT: ("query=query: ",)',
     ),
     "task.dimensions": Field(
         (),

@@ -83,6 +83,16 @@ class Log:
         yield
         self._seconds += time.perf_counter() - start
 
+    @contextlib.contextmanager
+    def compiling(self, length: int) -> Iterator[None]:
+        """Prints that a step is compiled. The time left does not count this time."""
+        self.note(f"compiling the step at length {length}")
+        start = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - start
+        self._bar.start_t += seconds
+        self._bar.last_print_t += seconds
+
     def count(
         self, step: int, task: Task, batch: Arrays, counted: tuple[float, float]
     ) -> None:

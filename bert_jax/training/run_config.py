@@ -103,9 +103,11 @@ def _base(
         return config
     if is_inference and "init_from" in flags:
         return _of_weights_alone(flags["init_from"])
+    there = "has no run" if folder.exists() else "does not exist"
+    or_weights = " or --config.init_from=WEIGHTS" * is_inference
     raise UserError(
-        "--config=FILE is required once, such as --config=configs/base.py, or the "
-        f"--workdir=DIR of a run ({folder} has none)"
+        f"--workdir={folder} {there}, and there is no --config=FILE{or_weights}; give "
+        "one of them"
     )
 
 

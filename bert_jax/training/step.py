@@ -408,9 +408,9 @@ class Step:
         reports its compilation."""
         shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
         if shapes not in self._compiled:
-            log.note(f"compiling the step at length {batch['input_ids'].shape[-1]}")
-            traced = self.trace(state, batch, micro_batches)
-            self._compiled[shapes] = traced.lower().compile()
+            with log.compiling(batch["input_ids"].shape[-1]):
+                traced = self.trace(state, batch, micro_batches)
+                self._compiled[shapes] = traced.lower().compile()
             self._check_weights(batch, micro_batches, log)
             processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer
         return self._compiled[shapes]

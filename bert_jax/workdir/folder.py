@@ -181,7 +181,11 @@ def check_run(workdir: Path, config: ConfigDict) -> None:
     longer = there["train.num_steps"] < here["train.num_steps"]
     grows = {*differ} <= {"train.num_steps", "train.num_epochs"} and longer
     if differ and not (grows and config.train.extend):
-        values = [f"{n} ({there.get(n)!r} there, {here.get(n)!r} now)" for n in differ]
+        # A run of another task differs in nearly all fields.
+        named = ["task.name"] if "task.name" in differ else differ[:8]
+        values = [f"{n} ({there.get(n)!r} there, {here.get(n)!r} now)" for n in named]
+        if more := len(differ) - len(named):
+            values.append(f"and {more} other field{'s' * (more > 1)}")
         extend = "add --config.train.extend=True to train it longer, or "
         raise UserError(
             f"--workdir={workdir} belongs to a run of another config: "

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from bert_jax.config import configuration, fields
-from bert_jax.config.field import Field, interval_words
+from bert_jax.config.field import Field, value_words
 from bert_jax.config.files import CONFIGS
 from bert_jax.config.task_fields import GLUE
 from bert_jax.errors import UserError
@@ -22,17 +22,17 @@ from experiments.lib import command_line
 from experiments.lib.runner import ROOT
 
 PAGE = ROOT / "docs" / "config.md"
-# Each pre-training config, and the one it starts from. Empty means the defaults.
-_VARIANTS = {
-    **{"base": "", "large": "base", "lamb": "large", "tiny": ""},
-    **{"english": "", "adapt": "", "elmo": "", "gpt": "base"},
+# The config that another one starts from. The rest start from the defaults.
+_STARTS = {
+    **dict.fromkeys(("large", "gpt", "roberta", "modernbert"), "base"),
+    **{"electra": "base", "deberta_v3": "base", "lamb": "large"},
 }
 _HEAD = """# Every config field
 
 Set a field with `--config.FIELD=VALUE`, or in a config file of your own
 ([pretraining.md](pretraining.md#a-config-of-your-own)). `--help --config=FILE` prints
-the fields of one config with its values. A wrong type, or a value that is not allowed,
-is an error in one line.
+the fields that a config's task reads, with its values. A wrong type, or a value that is
+not allowed, is an error in one line.
 
 `resume` after a type: the field may change when a run is resumed. `inference`: it may
 have another value than in the run in the modes that do not train. A field without
@@ -107,7 +107,8 @@ def _families() -> Iterator[str]:
 
 def _configs() -> Iterator[str]:
     yield _CONFIGS
-    for name, above in _VARIANTS.items():
+    for name in sorted(path.stem for path in CONFIGS.glob("*.py")):
+        above = _STARTS.get(name, "")
         yield f"\n### `configs/{name}.py`\n\n{_about(name)}"
         start = f"`configs/{above}.py`" if above else "the defaults"
         yield f" Starts from {start}. {_arguments(name)}\n\n"
@@ -129,7 +130,7 @@ def _table(own: Mapping[str, Field]) -> str:
     for name, field in own.items():
         if not field.doc:
             raise UserError(f"no text says what {name} does; add its `doc`")
-        may = [_kind(field)]
+        may = [value_words(field)]
         may += ["resume"] if field.fixed_by == "none" else []
         may += ["inference"] if field.may_differ else []
         default = f"`{field.default}`" if field.default != "" else "empty"
@@ -138,29 +139,15 @@ def _table(own: Mapping[str, Field]) -> str:
     return "".join(rows)
 
 
-def _kind(field: Field) -> str:
-    """Returns the type and the allowed values, in words."""
-    names = {bool: "True or False", int: "integer", float: "number", str: "text"}
-    if isinstance(field.default, tuple):
-        return f"tuple of {names[field.items]}s"
-    name = names[type(field.default)]
-    match field.allowed:
-        case str():
-            return f"{name} {interval_words(field.allowed)}"
-        case tuple():
-            return ", ".join(filter(None, field.allowed))
-    return name
-
-
 def _changes(values: Mapping[str, Any], there: Mapping[str, Any]) -> str:
     """Returns the values that differ from those above, or from a task's defaults."""
     there = {n: field.default for n, field in fields.TASK.items()} | {**there}
     changed = [
-        f"`{name}={value}`"
+        f"{name}={value}"
         for name, value in values.items()
         if name in there and there[name] != value and name != "task.name"
     ]
-    return f"It sets {', '.join(changed)}.\n" if changed else ""
+    return f"It sets `{', '.join(changed)}`.\n" if changed else ""
 
 
 def _module(name: str) -> ModuleType:
@@ -173,9 +160,9 @@ def _values(name: str) -> dict[str, Any]:
 
 
 def _about(name: str) -> str:
-    """Returns the first line of a config's docstring."""
-    text = (_module(name).__doc__ or "").splitlines()[0]
-    return text if text.endswith((".", "?")) else f"{text.rstrip(':')}."
+    """Returns the first paragraph of a config's docstring."""
+    paragraph = " ".join((_module(name).__doc__ or "").split("\n\n")[0].split())
+    return f"{paragraph.rstrip('.:?')}."
 
 
 def _arguments(name: str) -> str:

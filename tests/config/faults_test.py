@@ -1,5 +1,6 @@
 """One line for a wrong config file, field or flag, with the intended spelling."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def test_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     assert configuration.load_config(spec, ["--config.seed=3"]) == expected
-    assert "--config.seed=0\n" in help.help_text(spec)
+    assert "--config.seed=0  # " in help.help_text(spec)
 
 
 @pytest.mark.parametrize(
@@ -79,3 +80,19 @@ def test_field_of_the_task_that_nothing_reads(tmp_path):
         f"{path}: config.task.max_seq_lenght: no such field; did you mean "
         "config.task.max_seq_length?"
     )
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("corpus.nsp=maybe", "takes a value of type bool: True or False"),
+        (
+            "optimizer.frozen=(a,b",
+            "takes a value of type tuple, such as \"('a', 'b')\"",
+        ),
+        ("init_layers=1-3", 'items must be of type int, such as "(1, 2)"'),
+    ],
+)
+def test_value_of_another_type_is_refused_with_an_example(flag, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        configuration.load_config(TINY, [f"--config.{flag}"])

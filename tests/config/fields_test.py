@@ -136,7 +136,7 @@ def test_field_of_a_user_s_own_is_checked_as_ours_are(own):
     ):
         load("task.smoothin=0.2", spec=own)
     shown = help.help_text(own)
-    assert "--config.task.smoothing=0.1\n    Share of a label given to" in shown
+    assert "smoothing=0.1  # number in [0, 1)\n    Share of a label" in shown
 
 
 def test_field_says_whether_it_may_change_on_resuming(own, tmp_path):

@@ -41,3 +41,11 @@ def test_dev_data_other_than_a_run_began_with(tmp_path):
     folder.claim_folder(
         tmp_path, config, vocabulary, {"rows": "a", "dev": {"dev_mm": "c"}}
     )
+
+
+def test_run_of_another_task_is_refused_in_a_short_line(tmp_path):
+    there, here = (configuration.load_config(x, []) for x in ("tiny", "finetune/text"))
+    (tmp_path / "config.json").write_text(json.dumps(there.to_dict()))
+    named = r"task\.name \('pretraining' there, 'text' now\), and \d+ other fields; use"
+    with pytest.raises(UserError, match=named):
+        folder.check_run(tmp_path, here)

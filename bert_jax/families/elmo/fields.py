@@ -18,29 +18,32 @@ FIELDS = {
         ("1:32", "2:32", "3:64", "4:128", "5:256", "6:512", "7:1024"),
         doc="Convolutions over a word's characters, WIDTH:NUMBER each.",
     ),
-    "task.activation": Field("relu", ("relu", "tanh"), doc="for the convolutions"),
+    "task.activation": Field(
+        "relu", ("relu", "tanh"), doc="Activation of the convolutions: relu or tanh"
+    ),
     "task.highways": Field(
         2,
         "[0, 100]",
         doc="Layers between the convolutions and the projection.",
     ),
-    "task.character_size": Field(16, SIZE, doc="numbers in each character's vector"),
+    "task.character_size": Field(16, SIZE, doc="Numbers in each character's vector"),
     "task.max_characters": Field(
         50,
         "[3, 10000]",
         doc="Number of character ids in a word. Longer words are cut.",
     ),
-    "task.cell_clip": Field(3.0, doc="bound of each LSTM's cell. 0 means none"),
-    "task.projection_clip": Field(3.0, doc="output bound. 0 means none"),
+    "task.cell_clip": Field(3.0, doc="Bound of each LSTM's cell. 0 means none."),
+    "task.projection_clip": Field(
+        3.0, doc="Bound of each LSTM's output. 0 means none."
+    ),
     "task.skip": Field(
-        True,
-        doc="From the second LSTM on, add its input to its output.",
+        True, doc="Whether each LSTM but the first adds its input to its output"
     ),
     "task.word_ends": Field(
         "spaces",
         ("spaces", "punctuation"),
-        doc="Where a word ends: spaces (the text has been cut into words, as the "
-        "1B Word Benchmark has), or punctuation (also there, and each such "
+        doc="End of a word: spaces (the text has been cut into words, as the 1B "
+        "Word Benchmark has), or punctuation (also there, and each such "
         "character is a word, as the released weights read).",
     ),
     "task.unroll": Field(

@@ -9,6 +9,6 @@ FIELDS = {
         "to the task's. 0 means no such loss.",
     ),
     "task.both_orders": Field(
-        False, doc="Pairs: read both orders, and add their vectors (for similarity)."
+        False, doc="Whether pairs are read in both orders and added (for similarity)"
     ),
 }

@@ -20,13 +20,13 @@ FIELDS = {
         128,
         _window,
         fixed_by="weights",
-        doc="The window of a local layer, in tokens: half of it to each side.",
+        doc="Window of a local layer, in tokens: half of it to each side",
     ),
     "model.global_attn_every_n_layers": Field(
         3,
         COUNT,
         fixed_by="weights",
-        doc="One layer in this many is global, from the first.",
+        doc="Distance of a global layer from the next one, from the first layer on",
     ),
     "model.global_rope_theta": Field(
         160_000.0,
@@ -36,14 +36,14 @@ FIELDS = {
         "have 8,192 tokens.",
     ),
     "model.local_rope_theta": Field(
-        10_000.0, _THETA, fixed_by="weights_by_default", doc="theta in local layers"
+        10_000.0, _THETA, fixed_by="weights_by_default", doc="Theta of local layers"
     ),
     "model.classifier_pooling": Field(
         "cls",
         ("cls", "mean"),
         fixed_by="weights_by_default",
-        doc="The vectors that a classifier of texts reads: the first token's "
-        "(cls), or all (mean).",
+        doc="Vectors that a classifier of texts reads: the first token's (cls), "
+        "or all (mean)",
     ),
     "model.max_position_embeddings": dataclasses.replace(
         fields.FIELDS["model.max_position_embeddings"], fixed_by="weights_by_default"
