@@ -374,7 +374,8 @@ class Finetuning(distillation.Taught, Predictor):
         if split not in self._encoded:
             if not self.examples(split):
                 raise UserError(
-                    f"config.task: no {split} data is named, or it has no records"
+                    f"config.task.{split}_file={self.options.get(f'{split}_file')!r}: "
+                    "is empty, or has no records; name a file that has some"
                 )
             self._encoded[split] = self.encode(self.examples(split), split)
         return self._encoded[split]

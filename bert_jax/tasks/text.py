@@ -248,7 +248,11 @@ class Text(TaskDefinition):
             return {}
         if self.kind == "regression":
             return {"task.labels": ("score",)}
-        rows = self.rows("train")
+        if not (rows := self.rows("train")):
+            raise UserError(
+                f"config.task.train_file={self.options.train_file!r}: is empty, or has "
+                "no records; name a file that has some, or the labels in task.labels"
+            )
         counts = Counter(x for r in rows for x in texts.label_names(r["label"]))
         width = max((row.get("width", 0) for row in rows), default=0)
         names = texts.sorted_labels({*counts, *map(str, range(width))})

@@ -88,9 +88,13 @@ def hidden(task, features, groups=1):
     M = batch["input_mask"][:-1].reshape(count, -1)
     h, lm_losses = published(t, X, M, 2, 4)
     head = {
-        name: np.asarray(value, np.float64) for name, value in params[task.heads[0]].items()
+        name: np.asarray(value, np.float64)
+        for name, value in params[task.heads[0]].items()
     }
-    assert lm_losses.std() > 0.1 and found.keys() == {task.definition.loss_name, LM_LOSS}
+    assert lm_losses.std() > 0.1 and found.keys() == {
+        task.definition.loss_name,
+        LM_LOSS,
+    }
     assert found[LM_LOSS] == pytest.approx(0.5 * lm_losses.mean(), rel=1e-5)
     return found[task.definition.loss_name], h, X, head
 
