@@ -34,6 +34,9 @@ def figures(folder: Path) -> dict[str, int]:
         "parameters of train_step": parameters("train_step", core.values()),
         "FAMILIES in models/": sum(len(re.findall(r"\bFAMILIES\b", t)) for t in models),
         "members of Family": members("Family", core["bert_jax/family.py"]),
+        "members of TaskDefinition": members(
+            "TaskDefinition", core.get("bert_jax/tasks/definition.py", "")
+        ),
         "questions of a task's type": sum(
             len(asks.findall(text)) for text in core.values()
         ),
@@ -82,13 +85,11 @@ def parameters(name: str, texts: Iterable[str]) -> int:
 
 def members(name: str, text: str) -> int:
     """Returns the number of attributes and methods that a class defines."""
-    (found,) = (
-        node
+    return sum(
+        isinstance(member, ast.Assign | ast.AnnAssign | ast.FunctionDef)
         for node in ast.parse(text).body
         if isinstance(node, ast.ClassDef) and node.name == name
-    )
-    return sum(
-        isinstance(x, ast.Assign | ast.AnnAssign | ast.FunctionDef) for x in found.body
+        for member in node.body
     )
 
 
