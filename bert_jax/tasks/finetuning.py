@@ -272,7 +272,9 @@ class Finetuning(distillation.Taught, Predictor):
         The scores of logits with NaN are NaN: without a largest logit there is no
         answer.
         """
-        outputs = self.by_feature(split, fetched)
+        outputs = sort_outputs(
+            self._rows(split), self.config.evaluate.batch_size, fetched
+        )
         has_nan = any(np.isnan(x).any() for each in outputs for x in each.values())
         if has_nan:
             outputs = jax.tree.map(np.nan_to_num, outputs)
@@ -295,25 +297,12 @@ class Finetuning(distillation.Taught, Predictor):
     def scores_of(self, params: Any, rows: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of a model's parameters on some rows with labels."""
         features, compute = self.encode(rows, "scored"), jax.jit(self.outputs)
-        table, outputs = Rows(features, self.padding), [Outputs() for _ in features]
+        table = Rows(features, self.padding)
         batches = table.each_once(_SCORED, slice(None), **self._lengths)
-        for indices, batch in zip(table.by_length(_SCORED), batches, strict=True):
-            fetched = jax.device_get(compute(params, batch))
-            for place, index in enumerate(indices):
-                if index < len(table):
-                    outputs[index] = {k: v[place] for k, v in fetched.items()}
+        fetched = [jax.device_get(compute(params, batch)) for batch in batches]
+        outputs = sort_outputs(table, _SCORED, fetched)
         answers = self.definition.decode_answers(rows, features, outputs)
         return self.definition.scores(rows, answers)
-
-    def by_feature(self, split: str, fetched: Sequence[Outputs]) -> list[Outputs]:
-        """Reorders the outputs of a split's batches by feature."""
-        table, size = self._rows(split), self.config.evaluate.batch_size
-        ordered: list[Outputs] = [{} for _ in range(len(table))]
-        for indices, outputs in zip(table.by_length(size), fetched, strict=True):
-            for place, index in enumerate(indices):
-                if index < len(table):
-                    ordered[index] = {k: v[place] for k, v in outputs.items()}
-        return ordered
 
     def predictor(self, missing: Collection[str] = ()) -> Predictor:
         return self
@@ -407,3 +396,17 @@ class Finetuning(distillation.Taught, Predictor):
                 "classes, numbers and labels, without model.causal and task.bilstm; "
                 "leave it 1"
             )
+
+
+def sort_outputs(table: Rows, size: int, fetched: Sequence[Outputs]) -> list[Outputs]:
+    """Returns the outputs of each row, from those of the batches of `Rows.each_once`.
+
+    Args:
+      size: Rows of a batch.
+    """
+    ordered: list[Outputs] = [{} for _ in range(len(table))]
+    for indices, outputs in zip(table.by_length(size), fetched, strict=True):
+        for place, index in enumerate(indices):
+            if index < len(table):
+                ordered[index] = {k: v[place] for k, v in outputs.items()}
+    return ordered

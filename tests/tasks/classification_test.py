@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from micro import initial_params
 from sklearn import metrics
-from small_texts import text_row
+from small_texts import evaluated, text_row
 
 from bert_jax.config import recipes
 from bert_jax.data.rows import Rows
@@ -173,12 +173,7 @@ def test_classification_from_records_to_scores(make, tmp_path, kind):
     task.resolve()
     params = initial_params(task.init_params)
     outputs = jax.jit(lambda batch: task.outputs(params, batch))
-    batches = list(task.evaluation_batches("dev", 0, slice(None)))
-    fetched = [jax.device_get(outputs(batch)) for batch in batches]
-    results, ordered = task.results("dev", fetched), task.by_feature("dev", fetched)
-    answers = task.definition.decode_answers(
-        task.examples("dev"), task.encode_examples("dev"), ordered
-    )
+    results, answers = evaluated(task, params, "dev")
     together = Rows(task.encode(examples, "dev"), task.padding)
     (logits,) = outputs(together.batch(np.arange(5), 8)).values()
     np.testing.assert_allclose(np.array(answers), logits, atol=1e-5)

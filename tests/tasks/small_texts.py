@@ -4,6 +4,7 @@ import json
 
 import jax
 
+from bert_jax.tasks.finetuning import sort_outputs
 from bert_jax.tasks.task import Results
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "good", "bad"]
@@ -44,7 +45,8 @@ def evaluated(task, params, split):
     step = jax.jit(task.outputs)
     batches = task.evaluation_batches(split, 0, slice(None))
     fetched = [jax.device_get(step(params, batch)) for batch in batches]
-    ordered = task.by_feature(split, fetched)
+    size = task.config.evaluate.batch_size
+    ordered = sort_outputs(task._rows(split), size, fetched)
     answers = task.definition.decode_answers(
         task.examples(split), task.encode_examples(split), ordered
     )
