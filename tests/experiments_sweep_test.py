@@ -84,8 +84,9 @@ def test_report_of_a_comparison_for_a_paper(runs, tmp_path):
     found, score = compare.settings(((name, run) for run, name in named.items()), "")
     parts = [compare.comparison_table(found, score), *compare.figures(found, score)]
     said = report.write_report(tmp_path / "out", [report.Section("Rates", parts)], {})
+    latex = (tmp_path / "out" / "report.tex").read_text()
+    assert "2 & 5\\% \\& low & 0.6 & $\\pm$ 0.25 & 3 & $-$0.1 &  & 3 \\\\\n" in latex
     markdown = (tmp_path / "out" / "report.md").read_text()
-    assert "\n| 2 | 5% & low | 0.6 | ± 0.25 | 3 | -0.1 |  | 3 |\n" in markdown
     for name in ("scores", "by_step"):
         assert f"![]({name}.png)" in markdown and f"{name}.pdf" in said
         assert (tmp_path / "out" / f"{name}.pdf").read_bytes().startswith(b"%PDF")

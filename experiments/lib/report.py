@@ -1,9 +1,10 @@
-"""Reports: their circumstances, and their form as text and Markdown."""
+"""Reports: their circumstances, and their form as text, Markdown and LaTeX."""
 
 import contextlib
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -126,11 +127,10 @@ def format_plain(sections: Iterable[Section]) -> str:
 def write_report(
     folder: Path, sections: Sequence[Section], results: Mapping[str, Any]
 ) -> str:
-    """Writes report.md, its figures as PNG and PDF, and results.json.
-
-    Returns the text to print.
-    """
-    blocks, names = [], ["results.json", "report.md"]
+    """Writes report.md, its tables as report.tex, its figures as PNG and PDF, and
+    results.json. Returns the text to print."""
+    blocks, names = [], ["results.json", "report.md", "report.tex"]
+    latex = ["% needs \\usepackage{booktabs}"]
     for title, parts in sections:
         blocks += [f"## {title}"] * bool(title)
         for part in parts:
@@ -145,9 +145,11 @@ def write_report(
             elif isinstance(part, Table):
                 note = part.note.replace("\n", "  \n")
                 blocks += filter(None, (_markdown(part), note))
+                latex += [f"% {title}"] * bool(title) + [_latex(part)]
             else:
                 blocks.append(part.replace("\n", "  \n"))  # keeps the lines apart
     write_atomically(folder / "report.md", "\n\n".join(blocks) + "\n")
+    write_atomically(folder / "report.tex", "\n\n".join(latex) + "\n")
     write_atomically(folder / "results.json", json.dumps(results, indent=1) + "\n")
     written = ", ".join(str(folder / name) for name in names)
     return f"{format_plain(sections)}\n\nwritten: {written}"
@@ -157,3 +159,36 @@ def _markdown(table: Table) -> str:
     lines = [table.header, ["---"] * len(table.header), *table.rows]
     cells = ((str(cell).replace("|", r"\|") for cell in line) for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+# Characters that LaTeX reads as commands, and signs that belong to its mathematics.
+_LATEX = str.maketrans(
+    {
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+    }
+)
+_NUMBER = re.compile(r"[-+±]?\s?\d[\d.,]*(e[-+]?\d+)?%?( ± [\d.]+)?")
+
+
+def _latex(table: Table) -> str:
+    """Formats a table with booktabs' rules. Columns of numbers are flush right."""
+    columns = [[str(row[n]) for row in table.rows] for n in range(len(table.header))]
+    kinds = [
+        "r" if all(map(_NUMBER.fullmatch, filter(None, c))) else "l" for c in columns
+    ]
+
+    def line(cells: Iterable[Any]) -> str:
+        escaped = (str(cell).translate(_LATEX) for cell in cells)
+        # A hyphen before a number is a minus.
+        signed = (re.sub(r"(?<![\w.-])-(?=\d)", "$-$", text) for text in escaped)
+        return f"{' & '.join(signed)} \\\\"
+
+    rules = [r"\toprule", line(table.header), r"\midrule"]
+    body = [*rules, *map(line, table.rows), r"\bottomrule"]
+    notes = [f"% {note}" for note in table.note.splitlines()]
+    begin, end = f"\\begin{{tabular}}{{{''.join(kinds)}}}", r"\end{tabular}"
+    return "\n".join([begin, *body, end, *notes])
