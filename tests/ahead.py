@@ -55,11 +55,11 @@ def require(device: str) -> None:
 
 
 @functools.cache
-def built(device, *fields, spec="configs/base.py", mode="train"):
+def built(device, *fields, spec="configs/base.py"):
     """Returns a program and its compiled form."""
     require(device)
     config = programs.load(spec, [f"--config.{field}" for field in fields])
-    program = programs.trace(config, devices.describe_devices(device), mode)
+    program = programs.trace_step(config, devices.describe_devices(device))
     return program, devices.compile_for(device, program.traced)
 
 

@@ -15,15 +15,13 @@ from ahead import (
     TRITON,
     WHOLE_ROW,
     built,
-    require,
     wide_products,
     without_a_cache,  # noqa: F401  (a fixture of every test)
 )
 
 from bert_jax.errors import UserError
 from bert_jax.training.sharding import bytes_per_device
-from experiments.capacity import devices, hlo
-from experiments.lib import programs
+from experiments.capacity import hlo
 
 SUM, GATHER, SCATTER = "all-reduce", "all-gather", "reduce-scatter"
 DATA, FSDP, TENSOR = ("data",), ("fsdp",), ("tensor",)
@@ -117,10 +115,3 @@ def test_attention_that_devices_lack_is_refused():
         built(SLICE, *BASE, "model.attention=fused", longer)
     with pytest.raises(UserError, match="epilogue=fused: needs a GPU, and this is a t"):
         built(SLICE, *BASE, "model.epilogue=fused")
-
-
-def test_prediction_has_a_row_for_each_device():
-    require(SLICE)
-    fields = [f"--config.{f}" for f in (*BASE, "predict.batch_size=10")]
-    config = programs.load("configs/base.py", fields)
-    assert programs.trace(config, devices.describe_devices(SLICE), "predict").rows == 16

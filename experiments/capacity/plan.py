@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     peak = chip.bfloat16 if config.model.dtype == "bfloat16" else chip.float32
     whole, fits = 0.0, True
     for index, phase in enumerate(task.phases()):
-        program = programs.trace(config, there, "train", index)
+        program = programs.trace_step(config, there, index)
         said = f"compiling the step of phase {index + 1}"
         with live_line(desc=said, bar_format="{desc} ...", leave=False):
             lines, phase_fits = describe_step(options, program)
