@@ -1,7 +1,6 @@
 """Programs that a TPU's or a GPU's own compiler makes, without such devices."""
 
 import functools
-import os
 import re
 from collections.abc import Iterator
 
@@ -10,7 +9,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from bert_jax.errors import UserError
-from experiments.capacity import compiled, devices, hlo
+from experiments.capacity import devices, hlo
 from experiments.lib import programs
 
 SLICE, GPU = "v5e:4x4", "h100"
@@ -50,28 +49,22 @@ def without_a_cache():
 def require(device: str) -> None:
     """Skips the test where the device's compiler is not installed."""
     try:
-        os.environ.update(devices.environment(device))
+        devices.prepare_compiler(device)
     except UserError as error:
         pytest.skip(str(error))
 
 
 @functools.cache
-def built(device, *fields, spec="configs/base.py", mode="train"):
+def built(device, *fields, spec="configs/base.py"):
     """Returns a program and its compiled form."""
     require(device)
     config = programs.load(spec, [f"--config.{field}" for field in fields])
-    program = programs.trace(config, devices.described(device), mode)
-    return program, compiles(program.traced, device)
-
-
-def compiles(traced, device):
-    kind = devices.kind(device)
-    options = {**compiled.EFFORTS["quick"], **devices.COMPILER_OPTIONS[kind]}
-    return traced.lower(lowering_platforms=(kind,)).compile(options)
+    program = programs.trace_step(config, devices.describe_devices(device))
+    return program, devices.compile_for(device, program.traced)
 
 
 def wide_products(done) -> Iterator[str]:
     """Yields the products in float32 that are not meant to be."""
-    for one in hlo.products(hlo.Program(done.as_text())):
-        if one.dtype != "bfloat16" and not IN_FLOAT32.search(one.where):
-            yield one.where
+    for dtype, path in hlo.find_products(done.as_text()):
+        if dtype != "bfloat16" and not IN_FLOAT32.search(path):
+            yield path

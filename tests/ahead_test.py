@@ -7,7 +7,6 @@ import pytest
 from ahead import (
     BASE,
     GPU,
-    IN_FLOAT32,
     NO_DROPOUT,
     PACKED,
     SLICE,
@@ -16,19 +15,13 @@ from ahead import (
     TRITON,
     WHOLE_ROW,
     built,
-    require,
     wide_products,
     without_a_cache,  # noqa: F401  (a fixture of every test)
 )
 
 from bert_jax.errors import UserError
-from bert_jax.family import bert_config
-from bert_jax.models.config import pretraining_flops
 from bert_jax.training.sharding import bytes_per_device
-from experiments.capacity import compiled, devices, hlo
-from experiments.capacity.devices import DEVICES
-from experiments.capacity.kernels import kernels as kernels_of
-from experiments.lib import programs
+from experiments.capacity import hlo
 
 SUM, GATHER, SCATTER = "all-reduce", "all-gather", "reduce-scatter"
 DATA, FSDP, TENSOR = ("data",), ("fsdp",), ("tensor",)
@@ -48,7 +41,7 @@ def test_bfloat16_products_and_a_state_updated_in_place(device):
     # sentence. A TPU's compiler may join some. On a GPU the kernel has two of the
     # eight, one product makes query, keys and values, and gradients of looked-up rows
     # are sums by six more.
-    products = len(hlo.products(hlo.Program(done.as_text())))
+    products = len(hlo.find_products(done.as_text()))
     assert products == 24 + 6 if device == GPU else 30 <= products <= 40
     assert len(aliases(done)) == len(jax.tree.leaves(program.donated))
     report = done.memory_analysis()
@@ -66,8 +59,7 @@ def aliases(done) -> list[str]:
 
 def exchanges(mesh, done) -> set[tuple[str, tuple[str, ...]]]:
     """Returns what devices do together, and along which axes."""
-    text = hlo.Program(done.as_text())
-    return {(c.kind, c.axes) for c in hlo.collectives(text, mesh.shape)}
+    return {*hlo.count_collectives(done.as_text(), mesh.shape)}
 
 
 @pytest.mark.slow
@@ -91,19 +83,12 @@ def kernels_in(done) -> set[str]:
     return {name for name in known if name in done.as_text()}
 
 
-def check_attention(done, kernels, length) -> None:
-    """The forward kernel has two products, and the backward one five."""
-    assert kernels_in(done) == {*kernels}
-    own = [k for k in kernels_of(hlo.Program(done.as_text())) if k.what in kernels]
-    products = [n * 2 * 64 * 2 * length**2 * 64 for n in (2, 5)]  # 64 rows, 2 heads
-    assert [one.flops for one in own] == products
-
-
 @pytest.mark.slow
 def test_fused_step_of_a_gpu_adds_no_gradient_in_any_order_and_sorts_ids_alone():
     program, done = built(GPU, *GPU_STEP)
-    check_attention(done, (TRITON,), 32)
     text = done.as_text()
+    assert kernels_in(done) == {TRITON}
+    assert text.count(f'custom_call_target="{TRITON}"') == 2  # forward and backward
     assert " scatter(" not in text
     sorts = [line.split(" sort(")[0] for line in text.splitlines() if " sort(" in line]
     tokens = program.rows * program.length
@@ -119,24 +104,9 @@ def test_deterministic_step_adds_no_two_rows_in_any_order():
     more += ("model.attention=fused",)
     spec = "configs/finetune/text.py"
     _, done = built(GPU, *fields, *more, spec=spec)
-    check_attention(done, (TRITON,), 32)
+    assert kernels_in(done) == {TRITON}
     scatters = [line for line in done.as_text().splitlines() if " scatter(" in line]
     assert scatters and all("unique_indices=true" in line for line in scatters)
-
-
-@pytest.mark.slow
-def test_model_of_the_time_on_a_gpu():
-    require(GPU)
-    fields = [f"--config.{field}" for field in BASE]
-    case = {"config": "configs/base.py", "fields": fields, "device": GPU}
-    case |= {"mode": "evaluate", "phase": 0, "effort": "quick"}
-    found = {**case, **compiled.measure(case)}  # here, not in a separate process
-    assert all(map(IN_FLOAT32.search, found["float32"])) and found["products"]
-    times = found["model"]["ms"]
-    # No less than at the data sheet's peak. Training is three times as much.
-    model = programs.load(case["config"], fields).model
-    least = pretraining_flops(bert_config(model, 1024), 32, 5) * 64 / 3
-    assert times["matrix products"] > 1e3 * least / DEVICES[GPU].bfloat16
 
 
 def test_attention_that_devices_lack_is_refused():
@@ -145,10 +115,3 @@ def test_attention_that_devices_lack_is_refused():
         built(SLICE, *BASE, "model.attention=fused", longer)
     with pytest.raises(UserError, match="epilogue=fused: needs a GPU, and this is a t"):
         built(SLICE, *BASE, "model.epilogue=fused")
-
-
-def test_prediction_has_a_row_for_each_device():
-    require(SLICE)
-    fields = [f"--config.{f}" for f in (*BASE, "predict.batch_size=10")]
-    config = programs.load("configs/base.py", fields)
-    assert programs.trace(config, devices.described(SLICE), "predict").rows == 16

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import runs
 
+from bert_jax.config.phases import phases_of
+from bert_jax.data import masking
 from experiments.speed import inference, our_step, sides, train_step
 
 TINY = ("--sizes=1/64", "--lengths=16", "--batch=2", "--rounds=1", "--turn=0")
@@ -23,7 +25,7 @@ def test_sides_take_turns():
 
         return step
 
-    found = sides.alternate({"a": side("a"), "b": side("b")}, rounds=3, least=0.0)
+    found = sides.time_in_turns({"a": side("a"), "b": side("b")}, rounds=3, least=0.0)
     # Two to learn the pace, then two a turn, of which the second counts.
     assert order == ["a", "b", *"aabb", *"bbaa", *"aabb"]
     assert found["a"]["best"] == min(found["a"]["turns"]) >= 0.01
@@ -31,7 +33,7 @@ def test_sides_take_turns():
 
 
 def test_process_fails_or_times_out(tmp_path):
-    start = "import subprocess, sys\n\ndef prepare(case):\n    "
+    start = "import subprocess, sys\n\ndef prepare_sides(case):\n    "
     (tmp_path / "failing.py").write_text(f"{start}raise SystemExit('no memory')")
     # Its child holds the output open: both must end.
     (tmp_path / "waiting.py").write_text(
@@ -59,11 +61,20 @@ def test_torch_labels_stand_at_the_predicted_positions():
 
     batch = our_step.random_batch(our_step.sized_config("2/128", 16, 3))
     batch["masked_lm_weights"][1, 1] = 0.0
-    found = torch_step.theirs(batch)
+    found = torch_step.to_torch_batch(batch)
     assert (found["labels"] != torch_step.IGNORED).sum() == 3 * 2 - 1
     at = np.take_along_axis(found["labels"], batch["masked_lm_positions"], axis=1)
     np.testing.assert_array_equal(at, found["chosen"])
     assert found["chosen"][1, 1] == torch_step.IGNORED
+
+
+def test_packed_batch_has_the_shapes_of_training():
+    config = our_step.sized_config("1/64", 32, 8)
+    config.corpus.packing = True
+    batch = our_step.random_batch(config)
+    shapes = masking.batch_shapes(config, phases_of(config)[0])
+    assert {name: rows.shape for name, rows in batch.items()} == shapes
+    assert (batch["sequence_ids"] == np.repeat([1, 2], 16)).all()
 
 
 def test_small_run_of_the_training_step(tmp_path, monkeypatch, capsys):

@@ -24,7 +24,7 @@ WRONG = {
         "train.seeds is set here"
     ),
     f"insight.probes --init_from={MINI} --train=x": "--train and --dev go together",
-    "speed.gpu_suite --output=x --only=nothing": "'nothing' is none of ablation",
+    "speed.gpu_suite --output=x --only=nothing": "'nothing' is none of steps",
     "speed.train_step --sizes=2/100": "HIDDEN must be a multiple of 64",
 }
 

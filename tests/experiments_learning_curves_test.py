@@ -1,14 +1,10 @@
-"""Learning curves: subsets, classifiers on frozen vectors, runs, the report."""
+"""Learning curves: trained, judged, drawn."""
 
 import json
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import stand_ins
 
-import bert_jax
-from bert_jax.errors import UserError
 from experiments.claims import learning_curves as curves
 
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
@@ -27,25 +23,6 @@ def data(tmp_path):
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{split}.jsonl").write_text(text)
     return folder
-
-
-def test_nested_order_is_stratified_at_every_beginning():
-    seed, labels = 0, [*"a" * 30, *"b" * 60, *"c" * 10]
-    order = curves.nested(labels, seed)
-    assert sorted(order) == list(range(100))
-    for count in range(1, 101):
-        chosen = [labels[index] for index in order[:count]]
-        for label, share in (("a", 0.3), ("b", 0.6), ("c", 0.1)):
-            assert abs(chosen.count(label) - share * count) <= 1
-    assert order.tolist() == curves.nested(labels, seed).tolist()
-    assert order.tolist() != curves.nested(labels, seed + 1).tolist()
-
-
-def test_sizes():
-    assert curves.sizes("8,4,all", 20) == [4, 8, 20]
-    for wrong in ("4,21", "1", "", "x", "-4", "4.5"):
-        with pytest.raises(UserError, match="--examples"):
-            curves.sizes(wrong, 20)
 
 
 def test_learning_curves(data, plain, left_to_right, tmp_path, monkeypatch, capfd):
@@ -84,33 +61,3 @@ def test_learning_curves(data, plain, left_to_right, tmp_path, monkeypatch, capf
     assert len(started) == 2
     table = out[out.index("Test accuracy") :]
     assert again[again.index("Test accuracy") :] == table
-
-
-def test_vectors_are_the_models(plain, data):
-    """[CLS] of the last layer and the tokens' mean in the one before."""
-    given = SimpleNamespace(data=str(data), examples="4,20", draws=1)
-    reviews = curves.read(given)
-    bert = bert_jax.load(plain)
-    row = [reviews.test[3]["text"]]
-    kinds = (("cls", 1), ("mean", 0))  # a single layer
-    read = {
-        unit: curves.read_vectors(bert, unit, row, (layer,)) for unit, layer in kinds
-    }
-    ids = np.array([bert.tokenizer.encode(reviews.test[3]["text"]).ids])
-    states = bert.apply(ids, np.ones_like(ids), np.zeros_like(ids))["hidden_states"]
-    np.testing.assert_allclose(read["cls"][0][0, 0], states[-1][0, 0], atol=1e-5)
-    mean = np.mean(states[-2][0, 1:-1], axis=0)
-    np.testing.assert_allclose(read["mean"][0][0, 0], mean, atol=1e-5)
-
-
-def test_penalty_fits_the_data():
-    """Noise gets a large one, and classes that a line parts a small one."""
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(40, 30)), np.arange(40) % 2
-    noise = curves.classified((x, y), (x, y), seed=0)
-    assert noise["penalty"] >= 1
-    x[:, 0] += 20 * y
-    parted = curves.classified((x, y), (x + 0.1, y), seed=0)
-    assert parted["penalty"] < 0.1 and parted["test_accuracy"] == 1.0
-    four = curves.classified((x[:4], y[:4]), (x, y), seed=0)
-    assert four["train_accuracy"] == 1.0

@@ -1,15 +1,10 @@
-"""Table 1 with GPT next to BERT: planned, run, judged, refused."""
+"""Table 1 with GPT next to BERT: planned, and its words."""
 
 import json
-from pathlib import Path
 
-import numpy as np
-import pytest
 from paper_runs import data, kinds, planned
 
-from bert_jax.config import configuration
-from bert_jax.data import loader
-from experiments.paper import beside, budget, options
+from experiments.paper import budget
 
 __all__ = ["data"]  # a fixture
 
@@ -50,64 +45,3 @@ def test_budget_becomes_the_run(micro, tmp_path, monkeypatch):
         *("-m", "bert_jax.main", f"--config={micro}", *fields),
         *(f"--config.train.num_steps={steps}", f"--workdir={tmp_path / 'run'}"),
     ]
-
-
-def test_claims_are_of_the_systems_that_are_there():
-    pairs = {"bert,gpt": 3, "gpt": 0}
-    for names, count in pairs.items():
-        table = beside.build("table1", "tiny", names.split(","))
-        assert len(table.claims) == count, names
-    rows = beside.build("table1", "large", ("bert", "gpt")).systems
-    assert [(row.name, row.paper, row.pretraining.size) for row in rows] == [
-        ("BERT, large", "BERT-Large", ""),
-        ("BERT, base", "BERT-Base", "base"),
-        ("GPT", "OpenAI GPT", "base"),  # released in this size
-    ]
-
-
-WORDS = "Alice was beginning to get very tired of sitting by her sister on the bank"
-
-
-@pytest.mark.parametrize("name", ["tiny.py:recipe=plain", "gpt.py:size=tiny"])
-def test_budget_of_an_epoch(name, tmp_path):
-    """Counted here in the batches themselves."""
-    rng, words = np.random.default_rng(0), WORDS.split()
-    lines = [" ".join(rng.choice(words, 9)).capitalize() + "." for _ in range(160)]
-    text = "".join(line + "\n" * (1 + (i % 20 == 19)) for i, line in enumerate(lines))
-    (tmp_path / "text.txt").write_text(text)
-    spec = str(Path(options.__file__).parents[2] / "configs" / name)
-    fields = [
-        f"--config.corpus.sources=('sentences:{tmp_path}/text.txt',)",
-        f"--config.corpus.data_dir={tmp_path / 'prepared'}",
-        *("--config.tokenizer.vocab_size=70", "--config.corpus.dev_fraction=0.2"),
-        *("--config.train.batch_size=1", "--config.corpus.max_seq_length=32"),
-    ]
-    found = budget.of(spec, fields, 5000)
-    assert found.words / found.steps * (found.steps - 1) < 5000 <= found.words
-    config = configuration.load_config(spec, fields)
-    config.train.num_steps = found.steps
-    (place,) = (tmp_path / "prepared").glob("pairs-*")
-    totals = json.loads((place / "preparation.json").read_text())["totals"]["train"]
-    steps = range(totals["pairs"])
-    counts = [_words(loader.batch_at(config, step), place) for step in steps]
-    assert found.words / found.steps == pytest.approx(np.mean(counts))
-
-
-def _words(batch, place):
-    """Tokens that begin a word, or end it, masked ones by their original token."""
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(place / "tokenizer.json"))
-    ids = batch["input_ids"].copy()
-    for row, (places, its) in enumerate(
-        zip(batch["masked_lm_positions"], batch["masked_lm_ids"], strict=True)
-        if "masked_lm_ids" in batch
-        else ()
-    ):
-        real = batch["masked_lm_weights"][row] > 0
-        ids[row, places[real]] = its[real]
-    pieces = [tokenizer.id_to_token(i) for i in ids[batch["input_mask"] > 0]]
-    if "masked_lm_ids" not in batch:
-        return sum(piece.endswith("</w>") for piece in pieces)
-    marks = ("##", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
-    return sum(not piece.startswith(marks) for piece in pieces)

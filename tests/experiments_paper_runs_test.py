@@ -35,18 +35,6 @@ def test_runs_once_and_says_what_it_found(command):
     assert again.partition("Circumstances")[0] == out.partition("Circumstances")[0]
 
 
-def test_features_and_fine_tuning_side_by_side(command):
-    status, ran, out, _ = command("table7", "--seeds=3")
-    assert status == 0 and len(ran) == 2
-    results = json.loads((command.output / "table7-tiny" / "results.json").read_text())
-    found = {s["system"]: s for s in results["scores"]}
-    assert found["Weighted sum, all layers"]["mean"] == pytest.approx(81.0)
-    assert found["Weighted sum, all layers"]["paper"] == 95.5
-    assert found["Concatenated, last four"]["seeds"] == {}  # the model is too small
-    assert "UNDECIDED: Features of layers are better" in out
-    assert "differ by the same" in out
-
-
 def test_whole_table_of_tiny_models(micro, tmp_path, monkeypatch, capfd):
     """Pre-trained, fine-tuned, judged and drawn. A second start runs nothing.
 

@@ -45,7 +45,9 @@ def rows(text):
 
 def table(runs, asked=""):
     found, score = compare.settings(runs, asked)
-    return report.plain([report.Section("", [compare.comparison_table(found, score)])])
+    return report.format_plain(
+        [report.Section("", [compare.comparison_table(found, score)])]
+    )
 
 
 def test_settings_over_their_seeds(runs):
@@ -81,7 +83,7 @@ def test_report_of_a_comparison_for_a_paper(runs, tmp_path):
     named = sweep.relabel(of_runs, ["5% & low", "high_rate"])
     found, score = compare.settings(((name, run) for run, name in named.items()), "")
     parts = [compare.comparison_table(found, score), *compare.figures(found, score)]
-    said = report.write(tmp_path / "out", [report.Section("Rates", parts)], {})
+    said = report.write_report(tmp_path / "out", [report.Section("Rates", parts)], {})
     latex = (tmp_path / "out" / "report.tex").read_text()
     assert "2 & 5\\% \\& low & 0.6 & $\\pm$ 0.25 & 3 & $-$0.1 &  & 3 \\\\\n" in latex
     markdown = (tmp_path / "out" / "report.md").read_text()

@@ -61,21 +61,6 @@ def write_metrics(folder, score):
     (folder / "metrics.jsonl").write_text(text)
 
 
-def features_run(arguments):
-    """Replaces experiments.paper.features."""
-    given = stand_ins.options(arguments)
-    folder = Path(given["output"])
-    folder.mkdir(parents=True, exist_ok=True)
-    restarts = [0.5, 0.52, 0.51][: int(given["seeds"])]
-    choices = {"embeddings": 0.2, "last": 0.0, "sum_all": 0.3}
-    found = {
-        name: {"dev": {"restarts": [more + x for x in restarts]}}
-        for name, more in choices.items()
-    }
-    text = json.dumps({"choices": found, "score": "f1"})
-    (folder / "results.json").write_text(text)
-
-
 FOLDERS = ("SST-2", "MRPC", "QNLI", "RTE", "CoLA", "STS-B", "QQP")
 
 
@@ -97,8 +82,7 @@ def data(tmp_path):
 @pytest.fixture
 def command(data, micro, tmp_path, monkeypatch, capfd):
     pytest.importorskip("matplotlib", reason="needs the report extra")
-    stand_ins.put(monkeypatch, main=main_run, features=features_run)
-    monkeypatch.setattr(runs, "FEATURES", ("features",))
+    stand_ins.put(monkeypatch, main=main_run)
     output = tmp_path / "out"
 
     def run(table, *args):

@@ -39,5 +39,3 @@ def test_columns_are_those_of_a_batch(name, more, tmp_path, monkeypatch):
         assert {k: (leaf.shape, leaf.dtype) for k, leaf in planned.items()} == {
             name: (np.shape(rows), rows.dtype) for name, rows in batch.items()
         }
-        # Predicting the next token, a row has one position.
-        assert set(programs.inputs(planned)) <= {*batch, "masked_lm_positions"}

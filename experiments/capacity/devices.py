@@ -1,53 +1,44 @@
-"""Capabilities of accelerators, from their makers' data sheets.
+"""Accelerators that are described and not present, and their compilers.
 
-Some devices are described and not present: TPU slices by libtpu, GPUs by JAX's CUDA
-plug-in. Their compilers run on any machine, but nothing can be computed.
-
-Import JAX after the `environment` of the device is set, in a process for each kind.
+libtpu compiles for TPU slices and JAX's CUDA plug-in for GPUs, on any machine. Nothing
+can be computed. `prepare_compiler` must be called before JAX is used.
 """
 
 import importlib.util
-import math
+import os
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
+
+import jax
+from jax.experimental import topologies
 
 from bert_jax.errors import UserError
 
-if TYPE_CHECKING:
-    import jax
 
-USABLE = 0.9  # fraction of a device's memory that a program can use
-
-
-class Device(NamedTuple):
-    """One chip. Rates are per second, dense, and the best that can be.
+class Chip(NamedTuple):
+    """One chip, from its maker's data sheet. FLOP/s are dense, and the best there are.
 
     Attributes:
       bfloat16: FLOP/s of matrix products.
       float32: The same for float32 as JAX multiplies it there by default: in bfloat16
         passes on a TPU, in TF32 on a GPU.
       memory: Memory in bytes.
-      bandwidth: Bytes/s of that memory.
       source: Where the numbers are published.
-      compiler: Kind of XLA's compiler for it.
     """
 
     bfloat16: float
     float32: float
     memory: float
-    bandwidth: float
     source: str
-    compiler: str  # tpu or cuda
 
 
-DEVICES = {
-    "v5e": Device(197e12, 197e12, 16e9, 819e9, "cloud.google.com/tpu/docs/v5e", "tpu"),
-    "v5p": Device(459e12, 459e12, 95e9, 2765e9, "cloud.google.com/tpu/docs/v5p", "tpu"),
-    "v6e": Device(918e12, 918e12, 32e9, 1638e9, "cloud.google.com/tpu/docs/v6e", "tpu"),
-    "a100": Device(312e12, 156e12, 80e9, 2039e9, "NVIDIA A100 80GB data sheet", "cuda"),
-    "h100": Device(989e12, 494e12, 80e9, 3350e9, "NVIDIA H100 SXM data sheet", "cuda"),
-    "h200": Device(989e12, 494e12, 141e9, 4800e9, "NVIDIA H200 SXM data sheet", "cuda"),
+GIB = 2**30
+CHIPS = {
+    "v5e": Chip(197e12, 197e12, 16 * GIB, "cloud.google.com/tpu/docs/v5e"),
+    "v5p": Chip(459e12, 459e12, 95 * GIB, "cloud.google.com/tpu/docs/v5p"),
+    "v6e": Chip(918e12, 918e12, 32 * GIB, "cloud.google.com/tpu/docs/v6e"),
+    "h100": Chip(989e12, 494e12, 80e9, "NVIDIA H100 SXM data sheet"),
+    "h200": Chip(989e12, 494e12, 141e9, "NVIDIA H200 SXM data sheet"),
 }
 
 # One card each (NVIDIA's data sheets, and CUDA's occupancy tables for capability 9.0),
@@ -58,8 +49,8 @@ gpu_device_info {{
   shared_memory_per_block: 49152 shared_memory_per_core: 233472
   threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
   block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
-  memory_bandwidth: {chip.bandwidth:.0f} l2_cache_size: 52428800 clock_rate_ghz: 1.98
-  device_memory_size: {chip.memory:.0f} shared_memory_per_block_optin: 232448
+  memory_bandwidth: {bandwidth:.0f} l2_cache_size: 52428800 clock_rate_ghz: 1.98
+  device_memory_size: {memory:.0f} shared_memory_per_block_optin: 232448
   cuda_compute_capability {{ major: 9 feature_extension: ACCELERATED_FEATURES }}
   registers_per_core_limit: 65536 registers_per_block_limit: 65536
 }}
@@ -68,74 +59,101 @@ dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
 runtime_version {{ major: 13 minor: 0 patch: 0 }}
 device_description_str: "{name}"
 """
-_GPUS = {"h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}
-EXAMPLES = "v5e:4x4, v5p:4x4x4, v6e:8x8, h100 or h200"
+# Each GPU's name, and the bytes/s of its memory.
+_GPUS = {"h100": ("NVIDIA H100 80GB HBM3", 3350e9), "h200": ("NVIDIA H200", 4800e9)}
+_GPUS_OF_A_HOST = 8
+EXAMPLES = "v5e:4x4, v5p:4x4x4, v6e:8x8, h100 or h200:8"
 
-_SLICE = re.compile(r"v\d\w*:(\d+(?:x\d+)+)")
+_NAME = re.compile(r"(v\d\w*):\d+(?:x\d+)+|(h\d00)(?::([1-9]\d{0,4}))?")
 # A module's package comes before it.
 _WHEELS = {"tpu": ("libtpu",), "cuda": ("jax_plugins", "jax_plugins.xla_cuda13")}
-_OF_LIBTPU = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+# The last two keep libtpu from looking for a TPU, and from complaining about none.
+_OF_LIBTPU = {
+    **{"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
+    **{"TPU_ACCELERATOR_TYPE": "v5litepod-16", "TPU_WORKER_HOSTNAMES": "localhost"},
+}
+# How hard the compiler searches for fast code: memory differs by some percent, the time
+# that compiling takes by four.
+EFFORTS: dict[str, dict[str, Any]] = {
+    "quick": {"exec_time_optimization_effort": -1.0},
+    "full": {},
+}
 # Autotuning needs the card. cuBLASLt takes the matrix products.
-COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
+_OPTIONS: dict[str, dict[str, Any]] = {
     "tpu": {},
     "cuda": {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False},
 }
 
 
-def kind(name: str) -> str:
-    """Returns `tpu` or `cuda`.
+def platform_of(name: str) -> str:
+    """Returns `tpu` or `cuda`, as XLA names the compiler.
 
     Raises:
       UserError: The name describes no device, or its compiler is not installed.
     """
-    if name not in _GPUS and not _SLICE.fullmatch(name):
+    found = _NAME.fullmatch(name)
+    if not found or (found[1] or found[2]) not in CHIPS:
         raise UserError(f"--device={name}: describe one as {EXAMPLES}")
-    found = "cuda" if name in _GPUS else "tpu"
-    if not all(map(importlib.util.find_spec, _WHEELS[found])):
+    platform = "tpu" if found[1] else "cuda"
+    if not all(map(importlib.util.find_spec, _WHEELS[platform])):
         raise UserError(
             f"--device={name}: its compiler is not installed; "
             "pip install --constraint requirements.txt --editable '.[ahead]'"
         )
-    return found
+    return platform
 
 
-def family(name: str) -> str:
-    """Returns the key of `DEVICES`: v5e for v5e:4x4."""
-    return name.partition(":")[0]
-
-
-def chip(name: str) -> Device:
+def chip_of(name: str) -> Chip:
     """Returns one of the devices that a name describes."""
-    return DEVICES[family(name)]
+    return CHIPS[name.partition(":")[0]]
 
 
-def count(name: str) -> int:
-    """Returns a slice's number of devices, or 0 for a name without it (v5e, h100)."""
-    sizes = _SLICE.fullmatch(name)
-    return math.prod(map(int, sizes[1].split("x"))) if sizes else 0
+def prepare_compiler(name: str) -> None:
+    """Makes JAX compile for a device that is not there. It must not have been used."""
+    if platform_of(name) == "tpu":
+        os.environ.update(_OF_LIBTPU)
+    jax.config.update("jax_platforms", "cpu")
+    # A program without a device cannot be read back from the cache.
+    jax.config.update("jax_enable_compilation_cache", False)
 
 
-def environment(name: str) -> Mapping[str, str]:
-    """Returns the variables that a process needs before it imports JAX."""
-    return {"JAX_PLATFORMS": "cpu", **(_OF_LIBTPU if kind(name) == "tpu" else {})}
-
-
-def described(name: str) -> "list[jax.Device]":
+def describe_devices(name: str) -> list[jax.Device]:
     """Returns the devices that a name describes, for a mesh.
 
     Raises:
-      UserError: There is no such slice.
+      UserError: There is no such slice, or GPUs that fill no hosts.
     """
-    import jax
-    from jax.experimental import topologies
-
-    if kind(name) == "tpu":
+    if platform_of(name) == "tpu":
         try:
-            found = topologies.get_topology_desc(name, "tpu")
+            return topologies.get_topology_desc(name, "tpu").devices
         except jax.errors.JaxRuntimeError as error:
             raise UserError(f"--device={name}: {str(error).splitlines()[0]}") from error
-        return found.devices
-    target = _HOPPER.format(name=_GPUS[name], chip=chip(name))
+    kind, _, number = name.partition(":")
+    count = int(number or 1)
+    on_each = min(count, _GPUS_OF_A_HOST)
+    if count % on_each:
+        raise UserError(f"--device={name}: a host has {on_each} GPUs; name a multiple")
+    full_name, bandwidth = _GPUS[kind]
     return topologies.get_topology_desc(
-        "", "cuda", target_config=target, topology="1x1x1"
+        *("", "cuda"),
+        target_config=_HOPPER.format(
+            name=full_name, memory=CHIPS[kind].memory, bandwidth=bandwidth
+        ),
+        topology=f"1x{count // on_each}x{on_each}",
     ).devices
+
+
+def compile_for(
+    name: str, traced: jax.stages.Traced, effort: str = "quick"
+) -> jax.stages.Compiled:
+    """Compiles a program that was traced on the devices of `describe_devices`.
+
+    Args:
+      effort: One of EFFORTS.
+
+    Raises:
+      jax.errors.JaxRuntimeError: The compiler failed, or a TPU has not the memory.
+    """
+    platform = platform_of(name)
+    lowered = traced.lower(lowering_platforms=(platform,))
+    return lowered.compile({**EFFORTS[effort], **_OPTIONS[platform]})

@@ -389,7 +389,7 @@ def write_report(
                  | {"epochs": epochs} for key, epochs in found.items()],
         "claims": [verdict.plain() for verdict in judged],
     }  # fmt: skip
-    return report.write(output, sections, results)
+    return report.write_report(output, sections, results)
 
 
 if __name__ == "__main__":

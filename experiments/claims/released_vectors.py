@@ -112,7 +112,7 @@ def _onnx(case: dict[str, Any]) -> Encode:
 _SIDES = {"bert_jax": _ours, "sentence-transformers": _theirs, "ONNX Runtime": _onnx}
 
 
-def prepare(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def prepare_sides(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the sides of the case's library, which have answered once, and writes its
     vectors of all texts."""
     first, second, _ = read_pairs(case["pairs"])
@@ -159,7 +159,7 @@ def measure(args: argparse.Namespace, temporary: str) -> list[tuple[str, ...]]:
             for library in _SIDES
         ]
         turns = {k: turn for each in opened for k, turn in each.turns().items()}
-        found = sides.alternate(turns, args.rounds, args.turn)
+        found = sides.time_in_turns(turns, args.rounds, args.turn)
     first, _, scores = read_pairs(args.pairs)
     vectors = {name: np.load(Path(temporary, f"{name}.npy")) for name in _SIDES}
     theirs = vectors["sentence-transformers"]
@@ -190,7 +190,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn", type=float, default=2.0, help="least seconds of one")
     args = parser.parse_args(argv)
-    sides.begin(MODULE, argv, PACKAGES)
+    sides.print_facts(MODULE, argv, PACKAGES)
     with tempfile.TemporaryDirectory() as temporary:
         print(format_table(measure(args, temporary), HEADER))
     return 0

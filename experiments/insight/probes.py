@@ -96,7 +96,11 @@ def main(argv: Sequence[str]) -> int:
     notes = report.Section("", [note])
     command = {**vars(options), "output": str(options.output)}
     results = {"command": command, "probes": found}
-    print(escape_controls(report.write(options.output, [*sections, notes], results)))
+    print(
+        escape_controls(
+            report.write_report(options.output, [*sections, notes], results)
+        )
+    )
     return 0
 
 

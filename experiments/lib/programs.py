@@ -1,4 +1,4 @@
-"""Traces a config's programs on any devices, without its data."""
+"""Traces a config's training step on any devices, without its data."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from bert_jax import tasks, tokenization
-from bert_jax.config import configuration, fields
+from bert_jax.config import configuration
 from bert_jax.config.phases import Phase
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family
@@ -23,7 +23,7 @@ from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Task
 from bert_jax.tokenization import wordpiece
 from bert_jax.tokenization.byte_level import ByteLevel
-from bert_jax.training import inference, sharding
+from bert_jax.training import sharding
 from bert_jax.training.step import Step
 
 PIECES = 30522  # vocabulary of bert-base-uncased, where the config names none
@@ -42,7 +42,7 @@ _PRETRAINING = "next_sentence_labels"
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A traced program, ready to be lowered.
+    """A traced step, ready to be lowered.
 
     Attributes:
       donated: Arguments whose memory the results take.
@@ -113,50 +113,30 @@ def task_of(config: ConfigDict) -> Task:
     return task
 
 
-def trace(
-    config: ConfigDict, devices: Sequence[jax.Device], mode: str, index: int = -1
+def trace_step(
+    config: ConfigDict, devices: Sequence[jax.Device], index: int = -1
 ) -> Program:
-    """Traces a program of a run: the training step, evaluation or prediction.
+    """Traces the training step of a run.
 
     Args:
-      mode: Name of the mode: train, evaluate or predict.
       index: Index of the training's phase.
 
     Raises:
       UserError: The config does not fit the devices.
     """
-    if mode != "train":
-        # packing is for training rows only
-        config = fields.with_values(config, {"corpus.packing": False})
     task = task_of(config)
-    uses = (mode,) if mode != "predict" else ()
-    mesh = sharding.make_mesh(config, uses, devices)
+    mesh = sharding.make_mesh(config, ("train",), devices)
     phase = task.phases()[index]
-    length = phase.shapes["input_ids"][-1]
-    if mode == "train":
-        batch = _placed(columns(task, phase), mesh)
-        step = Step(task, mesh)
-        state, batch = map(step.seeds.abstract, (step.abstract, batch))
-        traced = step.trace(state, batch, phase.micro_batches)
-        return Program(traced, mesh, state, phase.batch_size, length)
-    rows = sharding.batch_multiple(mesh, config[mode].batch_size)
-    given = columns(task, phase, rows)
-    if mode == "predict":
-        given = inputs(given)
-    params = sharding.abstract_arrays(task.param_shapes, mesh)
-    function = task.outputs if mode == "evaluate" else task.predictor().outputs
-    with sharding.activate_mesh(mesh):
-        jitted = inference.jit_outputs(function, mesh)
-        traced = jitted.trace(params, _placed(given, mesh))
-    return Program(traced, mesh, (), rows, length)
-
-
-def _placed(given: Columns, mesh: Mesh) -> Columns:
     split = sharding.batch_sharding(mesh)
-    return {
+    batch = {
         name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=split)
-        for name, leaf in given.items()
+        for name, leaf in columns(task, phase).items()
     }
+    step = Step(task, mesh)
+    state, batch = map(step.seeds.abstract, (step.abstract, batch))
+    traced = step.trace(state, batch, phase.micro_batches)
+    length = phase.shapes["input_ids"][-1]
+    return Program(traced, mesh, state, phase.batch_size, length)
 
 
 def columns(task: Any, phase: Phase, rows: int = 0) -> Columns:
@@ -186,16 +166,6 @@ def columns(task: Any, phase: Phase, rows: int = 0) -> Columns:
         )
         for name, whole in shapes.items()
     }
-
-
-def inputs(given: Columns) -> Columns:
-    """Returns the columns of a batch without its targets, as prediction has them."""
-    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-    found = {name: given[name] for name in names if name in given}
-    if _PRETRAINING in given and "masked_lm_positions" not in found:
-        rows = given["input_ids"].shape[0]
-        found["masked_lm_positions"] = jax.ShapeDtypeStruct((rows, 1), jnp.int32)
-    return found
 
 
 def padding_id(family: Family) -> int:

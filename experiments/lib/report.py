@@ -20,7 +20,7 @@ from bert_jax.runtime.terminal import format_table
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers")
 
 
-def processor() -> str:
+def processor_name() -> str:
     """Returns the processor's name, where Linux reports it."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -28,7 +28,7 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+def package_versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """Returns the versions of the packages that are installed."""
     found = {}
     for name in packages:
@@ -37,7 +37,7 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     return found
 
 
-def commit() -> str:
+def commit_hash() -> str:
     """Returns the commit of this checkout, or an empty string if unknown."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     try:
@@ -47,7 +47,7 @@ def commit() -> str:
     return found.stdout.strip()
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Formats a time as text, in the largest unit of which it has more than two."""
     for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds > 2 * size:
@@ -61,14 +61,14 @@ def facts(
     """Returns a result's commit, command, date, hardware and versions."""
     names = ("XLA_FLAGS", "GLIBC_TUNABLES", "OMP_NUM_THREADS", "JAX_PLATFORMS")
     return {
-        "commit": commit(),
+        "commit": commit_hash(),
         "command": f"python -m {module} {shlex.join(arguments)}".strip(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "processor": processor(),
+        "processor": processor_name(),
         "cores": available_cores(),
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
-        "versions": versions(packages),
+        "versions": package_versions(packages),
         "environment": {name: os.environ[name] for name in names if name in os.environ},
     }
 
@@ -107,7 +107,7 @@ class Section(NamedTuple):
     parts: Sequence[str | Table | Figure]
 
 
-def plain(sections: Iterable[Section]) -> str:
+def format_plain(sections: Iterable[Section]) -> str:
     """Formats the sections as text, without their figures."""
     found = []
     for title, parts in sections:
@@ -124,7 +124,9 @@ def plain(sections: Iterable[Section]) -> str:
     return "\n\n".join(found)
 
 
-def write(folder: Path, sections: Sequence[Section], results: Mapping[str, Any]) -> str:
+def write_report(
+    folder: Path, sections: Sequence[Section], results: Mapping[str, Any]
+) -> str:
     """Writes report.md, its tables as report.tex, its figures as PNG and PDF, and
     results.json. Returns the text to print."""
     blocks, names = [], ["results.json", "report.md", "report.tex"]
@@ -150,7 +152,7 @@ def write(folder: Path, sections: Sequence[Section], results: Mapping[str, Any])
     write_atomically(folder / "report.tex", "\n\n".join(latex) + "\n")
     write_atomically(folder / "results.json", json.dumps(results, indent=1) + "\n")
     written = ", ".join(str(folder / name) for name in names)
-    return f"{plain(sections)}\n\nwritten: {written}"
+    return f"{format_plain(sections)}\n\nwritten: {written}"
 
 
 def _markdown(table: Table) -> str:

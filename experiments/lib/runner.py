@@ -229,7 +229,7 @@ def _run_all(runs: Sequence[Run], errors: dict[Path, str]) -> int:
             terminal.print_line(f"{name} failed: {escape_controls(errors[run.folder])}")
         else:
             write_json(run.result, {"command": run.command, "seconds": seconds})
-            terminal.print_line(f"{name}: done in {report.duration(seconds)}")
+            terminal.print_line(f"{name}: done in {report.format_duration(seconds)}")
     return 0
 
 

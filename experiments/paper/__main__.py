@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.lib import command_line, plots, report, runner, verdicts
-from experiments.lib.report import Figure, Section, Table, duration
+from experiments.lib.report import Figure, Section, Table, format_duration
 from experiments.paper import results, runs
 from experiments.paper.options import Options, parse
 from experiments.paper.results import Cell, Results
@@ -47,7 +47,7 @@ def _write(options: Options, found: results.Results) -> str:
     folder = options.output / name
     facts = report.facts("experiments.paper", sys.argv[1:])
     parts = sections(found, report.introduction(facts))
-    return report.write(folder, parts, {**facts, **results.plain(found)})
+    return report.write_report(folder, parts, {**facts, **results.plain(found)})
 
 
 def sections(found: Results, introduction: str) -> list[Section]:
@@ -136,7 +136,7 @@ def cost_rows(found: Results) -> list[Table]:
     rows = [
         (name, f"{cost['words']:,.0f}", f"{cost['steps']:,}",
          f"{cost['positions']:,}", f"{cost['parameters']:,}",
-         f"{cost['flops']:.2g}", duration(cost["seconds"]))
+         f"{cost['flops']:.2g}", format_duration(cost["seconds"]))
         for name, cost in found.costs.items() if cost
     ]  # fmt: skip
     header = ("words", "steps", "positions", "parameters", "FLOPs", "time")

@@ -233,7 +233,7 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
         },
     }
     section = report.Section("", feature_choices.parts_of_report(results))
-    return report.write(options.output, [section], results)
+    return report.write_report(options.output, [section], results)
 
 
 def weights_digest(bert: Bert) -> str:

@@ -1,8 +1,8 @@
 """The speed of answering texts of mixed lengths, compared with other libraries.
 
     python -m experiments.speed.inference --vocabulary=vocab.txt \
-        --texts reviews.jsonl [--answer=sentences] [--family=bert] [--layers=4] \
-        [--hidden=256] [--output=FILE.json]
+        --texts reviews.jsonl [--family=bert] [--layers=4] [--hidden=256] \
+        [--output=FILE.json]
 
 The texts are the column `text` of tables (.jsonl, .csv, .tsv), in a random order. All
 sides have the same random weights and the same batch size. Texts are cut at 512 tokens.
@@ -11,9 +11,8 @@ their sides take turns. A figure is the median of the turns.
 `predict` is compared with `transformers`' pipeline `text-classification`, with the
 texts as they come and sorted by the caller, and with ONNX Runtime (where it and onnx
 are installed, on a processor, in float32) on the exported model, sorted by the
-caller. With --answer the methods `encode` or
-`sentences` of `bert_jax.load` are compared with ONNX Runtime, which gives the same.
-`one text` is a text of middling length alone.
+caller. `one text` is a text of middling length alone. Vectors of texts are compared by
+`experiments.claims.released_vectors`.
 """
 
 import argparse
@@ -43,7 +42,7 @@ LIMIT = 512  # tokens
 TEXTS = "texts.json"
 ONE = ", one text"  # ends the name of a side that takes one text at a time
 SORTED = ", sorted by its caller"
-ANSWERS = ("predict", "encode", "sentences")
+PREDICT = "predict"
 
 Texts = list[str]
 Answer = Callable[[Texts], list[str]]
@@ -80,11 +79,10 @@ def make_model(
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     if exports:
-        exported = _exported(model.eval(), args.answer)
         inputs = dict(tokenizer(["one", "two of them"], padding=True))
         names = ["input_ids", "attention_mask", "token_type_ids"]  # the model's order
         torch.onnx.export(
-            exported,
+            model.eval(),
             tuple(torch.tensor(inputs[name]) for name in names),
             str(folder / "model.onnx"),
             input_names=names,
@@ -93,30 +91,7 @@ def make_model(
         )
 
 
-def _exported(model: Any, answer: str) -> Any:
-    """Returns the module that gives the logits or vectors of an answer."""
-    import torch
-
-    class Exported(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids: Any, mask: Any, segments: Any) -> Any:
-            found = self.model.bert(ids, mask, segments, output_hidden_states=True)
-            if answer == "predict":
-                return self.model.classifier(found.pooler_output)
-            if answer == "encode":
-                return found.pooler_output, found.last_hidden_state
-            between = mask * mask.roll(1, 1) * mask.roll(-1, 1)  # neither [CLS] nor
-            between[:, 0] = 0  # [SEP]
-            parts = between.unsqueeze(-1).to(torch.float32)
-            return (found.hidden_states[-2] * parts).sum(1) / parts.sum(1)
-
-    return Exported()
-
-
-def libraries(args: argparse.Namespace) -> list[str]:
+def list_libraries(args: argparse.Namespace) -> list[str]:
     """Returns the measured libraries.
 
     ONNX Runtime, whose usual package has no GPU, is measured with a BERT in float32 and
@@ -127,10 +102,10 @@ def libraries(args: argparse.Namespace) -> list[str]:
     has_both = all(map(importlib.util.find_spec, ("onnxruntime", "onnx")))
     usable = has_both and args.dtype == "float32" and not torch.cuda.is_available()
     usable = usable and args.family == "bert"
-    return ["jax", *["torch"] * (args.answer == "predict"), *["onnxruntime"] * usable]
+    return ["jax", "torch", *["onnxruntime"] * usable]
 
 
-def texts_of(args: argparse.Namespace) -> Texts:
+def load_texts(args: argparse.Namespace) -> Texts:
     """Reads the texts of --texts, in a random order, cut at LIMIT tokens.
 
     Raises:
@@ -178,29 +153,11 @@ def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
 
 def _jax_answers(case: dict[str, Any]) -> dict[str, Answer]:
     found: dict[str, Answer] = {}
-    if (kind := case["answer"]) != "predict":
-        import bert_jax
-
-        bert = bert_jax.load(case["folder"])
-
-        def vectors(texts: Texts) -> list[str]:
-            if kind == "encode":
-                return _named(bert.encode(texts)["pooled"])
-            return _named(bert.sentences(texts))
-
-        return {kind: vectors, f"{kind}{ONE}": vectors}
     for attention in case["attentions"]:
-        name = "predict" if attention == "einsum" else f"predict, {attention}"
+        name = PREDICT if attention == "einsum" else f"{PREDICT}, {attention}"
         found[name] = _ours(case, case["batch"], attention)
         found[f"{name}{ONE}"] = _ours(case, 1, attention)
     return found
-
-
-def _named(vectors: Any) -> list[str]:
-    """Returns each vector's largest position, to compare the libraries' answers."""
-    import numpy as np
-
-    return [f"LABEL_{index}" for index in np.asarray(vectors).argmax(-1)]
 
 
 def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
@@ -216,7 +173,7 @@ def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
         call: Any = transformers.pipeline(
             "text-classification",
             case["folder"],
-            device=torch_step.device(),
+            device=torch_step.device_name(),
             batch_size=batch,
             dtype=getattr(torch, case["dtype"]),
         )
@@ -225,7 +182,7 @@ def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
     many = pipeline(case["batch"])
     return {
         "pipeline": many,
-        f"pipeline{SORTED}": by_length(many),
+        f"pipeline{SORTED}": sorted_by_length(many),
         f"pipeline{ONE}": pipeline(1),
     }
 
@@ -250,16 +207,16 @@ def _onnx_answers(case: dict[str, Any]) -> dict[str, Answer]:
             rows = [(e.ids, e.attention_mask, e.type_ids) for e in encodings]
             columns = np.array(rows, np.int64).transpose(1, 0, 2)
             found = session.run(None, dict(zip(names, columns, strict=True)))
-            yield from _named(found[0])
+            yield from (f"LABEL_{index}" for index in found[0].argmax(-1))
 
     name, size = "ONNX Runtime", case["batch"]
     return {
-        f"{name}{SORTED}": by_length(lambda texts: list(classify(texts, size))),
+        f"{name}{SORTED}": sorted_by_length(lambda texts: list(classify(texts, size))),
         f"{name}{ONE}": lambda texts: list(classify(texts, 1)),
     }
 
 
-def by_length(answer: Answer) -> Answer:
+def sorted_by_length(answer: Answer) -> Answer:
     """Returns an answer that takes the texts in the order of their lengths."""
 
     def ordered(texts: Texts) -> list[str]:
@@ -274,7 +231,7 @@ def by_length(answer: Answer) -> Answer:
 _SIDES = {"jax": _jax_answers, "torch": _torch_answers, "onnxruntime": _onnx_answers}
 
 
-def prepare(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def prepare_sides(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the sides of the case's library in this process.
 
     Each answers all texts, or one of middle length, once before.
@@ -291,13 +248,13 @@ def prepare(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return {name: side(name, answer) for name, answer in answers.items()}, {}
 
 
-def measure(
+def measure_libraries(
     args: argparse.Namespace, texts: Texts, chosen: Sequence[str]
 ) -> dict[str, Any]:
     """Measures the figures of all sides of some libraries, the first of them ours."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         make_model(args, texts, Path(folder), exports="onnxruntime" in chosen)
-        names = ("family", "dtype", "attentions", "answer", "batch")
+        names = ("family", "dtype", "attentions", "batch")
         case = {"folder": folder, **{name: getattr(args, name) for name in names}}
         opened = [
             stack.enter_context(sides.Process(MODULE, {**case, "library": library}))
@@ -305,22 +262,21 @@ def measure(
         ]
         first, *others = (each.ask(each.sides[0])["value"] for each in opened)
         turns = {k: turn for each in opened for k, turn in each.turns().items()}
-        found = sides.alternate(turns, args.rounds, args.turn)
+        found = sides.time_in_turns(turns, args.rounds, args.turn)
     every = [sum(map(str.__eq__, first, other)) for other in others]
     same = min(every, default=len(texts))
-    figures = {"texts": len(texts), "same_label": same / len(texts), "sides": found}
-    return {"answer": args.answer, **figures}
+    return {"texts": len(texts), "same_label": same / len(texts), "sides": found}
 
 
 HEADER = ("side", "texts/s", "milliseconds", "ours / it")
 
 
-def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
+def table_rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
     """Returns the lines of the table."""
     found: list[tuple[str, ...]] = []
     for name, side in figures["sides"].items():
         alone = name.endswith(ONE)
-        own = figures["sides"][f"{figures['answer']}{ONE if alone else ''}"]
+        own = figures["sides"].get(f"{PREDICT}{ONE if alone else ''}", side)
         ratio = sides.times_as_fast(own, side)
         found.append(
             (
@@ -339,7 +295,6 @@ def main(arguments: Sequence[str]) -> int:
     parser = command_line.Parser(MODULE, __doc__)
     parser.add_argument("--vocabulary", required=True, help="vocab.txt")
     parser.add_argument("--texts", nargs="+", required=True)
-    parser.add_argument("--answer", default=ANSWERS[0], choices=ANSWERS)
     our_step.add_family(parser)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64")
@@ -352,13 +307,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--turn", type=float, default=2.0, help="least seconds of one")
     parser.add_argument("--output", type=Path, help="JSON")
     args = parser.parse_args(arguments)
-    facts = sides.begin(MODULE, arguments, PACKAGES)
-    texts = texts_of(args)
-    figures = measure(args, texts, libraries(args))
+    facts = sides.print_facts(MODULE, arguments, PACKAGES)
+    texts = load_texts(args)
+    figures = measure_libraries(args, texts, list_libraries(args))
     print(
         f"{args.layers} layers of {args.hidden}, {args.dtype}, {len(texts)} texts, "
         f"batches of {args.batch}: the same label for at least "
-        f"{figures['same_label']:.1%}\n\n{format_table(rows(figures), HEADER)}"
+        f"{figures['same_label']:.1%}\n\n{format_table(table_rows(figures), HEADER)}"
     )
     if args.output:
         runner.write_json(args.output, {**facts, **figures})

@@ -73,17 +73,17 @@ def sized_config(
         config.model.intermediate_size = round(ratio * hidden)
     config.phase2.fraction = 0.0
     config.corpus.max_seq_length = length
-    config.masking.max_predictions_per_seq = predictions(length)
+    config.masking.max_predictions_per_seq = count_predictions(length)
     config.train.batch_size = config.evaluate.batch_size = batch_size
     return config
 
 
-def predictions(length: int) -> int:
+def count_predictions(length: int) -> int:
     """Returns predicted positions of a row: 20 of 128 and 77 of 512, as published."""
     return 20 if length == 128 else max(1, round(0.15 * length))
 
 
-def flops(config: ConfigDict) -> int:
+def step_flops(config: ConfigDict) -> int:
     """Returns the FLOPs of a step, by the model, of rows that are not packed."""
     model = bert_config(config.model, config.tokenizer.vocab_size)
     length = config.corpus.max_seq_length

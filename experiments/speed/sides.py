@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}
 
 
-def begin(
+def print_facts(
     module: str, arguments: Sequence[str], packages: Sequence[str] = report.PACKAGES
 ) -> dict[str, Any]:
     """Sets the environment of the processes that this one starts as launch.sh does, and
@@ -46,12 +46,11 @@ class Process:
     """Python with one library, which takes its turns on request.
 
     Args:
-      module: Module whose `prepare` takes the case. It returns the sides by name, each
-        a function that works the given number of times, waits for the end and returns a
-        value that JSON can hold, and a dict about them.
+      module: Module whose `prepare_sides` takes the case. It returns the sides by
+        name, each a function that works the given number of times, waits for the end
+        and returns a value that JSON can hold, and a dict about them.
       limit: Seconds in which it must be ready.
       variables: Additions to its environment.
-      root: Checkout whose code it runs. None means this one.
 
     Attributes:
       found: Description of itself that it sent when it was ready.
@@ -64,19 +63,14 @@ class Process:
         case: Mapping[str, Any],
         limit: float = 3600.0,
         variables: Mapping[str, str] | None = None,
-        root: Path | None = None,
     ):
         # Not a pipe: nobody reads it before the end, and it would fill.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._limit, self._why = limit, ""
-        child = f"from {__name__} import answer; answer()"
-        if root is not None:  # whose packages Python is to find first
-            paths = (str(root), os.environ.get("PYTHONPATH", ""))
-            path = os.pathsep.join(filter(None, paths))
-            variables = {**(variables or {}), "PYTHONPATH": path}
+        child = f"from {__name__} import serve_turns; serve_turns()"
         self._process = subprocess.Popen(
             [sys.executable, "-c", child, module, json.dumps(case)],
-            cwd=root or ROOT,
+            cwd=ROOT,
             env={**SHARED, **os.environ, **(variables or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -129,7 +123,7 @@ class Process:
         return self._read()
 
     def turns(self) -> dict[str, Callable[[int], float]]:
-        """Returns the sides, as `alternate` takes them."""
+        """Returns the sides, as `time_in_turns` takes them."""
 
         def turn(name: str, times: int) -> float:
             return float(self.ask(name, times)["cpu"])
@@ -147,7 +141,7 @@ class Process:
         raise RuntimeError(self._why or (lines[-1] if lines else f"status {status}"))
 
 
-def answer() -> None:
+def serve_turns() -> None:
     """Prepares the process's sides, then works on request."""
     module, case = sys.argv[1:]
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -157,7 +151,7 @@ def answer() -> None:
         print(json.dumps(content), file=out, flush=True)
 
     try:
-        sides, found = importlib.import_module(module).prepare(json.loads(case))
+        sides, found = importlib.import_module(module).prepare_sides(json.loads(case))
     except UserError as error:
         sys.exit(str(error))
     say({"sides": list(sides), **found})
@@ -168,7 +162,7 @@ def answer() -> None:
         say({"value": value, "cpu": time.process_time() - used})
 
 
-def alternate(
+def time_in_turns(
     sides: Mapping[str, Callable[[int], float]], rounds: int, least: float
 ) -> dict[str, dict[str, Any]]:
     """Measures the sides in turns, so that a slow moment of the machine meets all.

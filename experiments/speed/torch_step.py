@@ -33,7 +33,8 @@ def set_up() -> None:
     torch.set_float32_matmul_precision("high")
 
 
-def device() -> str:
+def device_name() -> str:
+    """Returns cuda where there is a GPU, else cpu."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -83,7 +84,7 @@ class Network:
         pretrains = config.task.name == "pretraining"
         kind = "PreTraining" if pretrains else "SequenceClassification"
         network = getattr(transformers, f"AutoModelFor{kind}").from_config(theirs)
-        self.module = network.to(device()).train()
+        self.module = network.to(device_name()).train()
         self.parameters = sum(p.numel() for p in self.module.parameters())
         fields = config.optimizer
         self._adam = adamw(self.module, fields, fields.learning_rate)
@@ -121,18 +122,18 @@ class TorchStep:
         loss = torch.tensor(math.nan)
         for _ in range(steps):
             inputs = {
-                name: torch.from_numpy(rows).to(device(), non_blocking=True)
+                name: torch.from_numpy(rows).to(device_name(), non_blocking=True)
                 for name, rows in self._batch.items()
             }
             lowers = self._dtype != "float32"
-            with torch.autocast(device(), dtype=torch.bfloat16, enabled=lowers):
+            with torch.autocast(device_name(), dtype=torch.bfloat16, enabled=lowers):
                 loss = self._loss(self.network.module, inputs)
             loss.backward()
             self.network.update()
         return loss.item()
 
 
-def theirs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def to_torch_batch(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns a batch of ours with the names and labels of `transformers`."""
     inputs = model_inputs(batch)
     if "label" in batch:

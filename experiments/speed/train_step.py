@@ -1,7 +1,8 @@
 """The speed of a training step, compared with torch's on the same work.
 
     python -m experiments.speed.train_step [--sizes=base,4/768,2/128] \
-        [--lengths=128,512] [--batch=16,4] [--output=FILE.json] [--task=classification]
+        [--lengths=128,512] [--batch=16,4] [--output=FILE.json] [--profile=FOLDER] \
+        [--task=classification] [--config.FIELD=VALUE ...]
 
 The work: pre-training of a size on one batch, or fine-tuning a classifier of two
 classes, of any family with `--family`, dropout on, clipping and optimizer included,
@@ -15,6 +16,7 @@ JAX and torch have a process each, and their sides take turns. GFLOP/s are of th
 model's FLOPs (`pretraining_flops`, or the encoder's), although ours computes the last
 layer only where it is read. `ours / it` is torch's time over ours: above 1 we are
 faster. Both are of the medians. Best turns and processor times are in the file.
+With --profile ours alone runs once more, and its kernels by their time are printed.
 """
 
 import argparse
@@ -26,11 +28,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.registry import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
 from experiments.lib import command_line, runner
-from experiments.lib.command_line import Parser, check_counts, several
+from experiments.lib.command_line import Parser, check_counts, several, with_fields
 from experiments.speed import our_step, sides
 
 MODULE = "experiments.speed.train_step"
@@ -53,7 +56,7 @@ USUAL = {
 Sides = dict[str, Callable[[int], Any]]
 
 
-def prepare(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
+def prepare_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     """Returns the sides of the case's library, in this process."""
     return _torch_sides(case) if case["library"] == "torch" else _jax_sides(case)
 
@@ -66,8 +69,8 @@ def _jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
     environment.require_devices()
     environment.keep_programs()
-    config = _config(case)
-    batch, found = our_step.random_batch(config), Sides()
+    config, found = _config(case), Sides()
+    batch = our_step.random_batch(config)
     not_run, parameters = {}, set()
     for attention in case["attentions"]:
         name = f"{OURS}, {attention}"
@@ -82,7 +85,7 @@ def _jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
         parameters.add(side.parameters)
     return found, {
         "device": jax.devices()[0].device_kind,
-        "flops": our_step.flops(config),
+        "flops": our_step.step_flops(config),
         "parameters": sorted(parameters),
         "not_run": not_run,
     }
@@ -96,7 +99,7 @@ def _torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
     torch_step.set_up()
     config = _config(case)
-    rows = torch_step.theirs(our_step.random_batch(config))
+    rows = torch_step.to_torch_batch(our_step.random_batch(config))
     networks: dict[str, torch_step.Network] = {}
     found: Sides = {}
     not_run = {}
@@ -129,6 +132,8 @@ def _config(case: dict[str, Any]) -> Any:
     shape = (case[name] for name in ("size", "length", "batch", "task", "family"))
     config = our_step.sized_config(*shape)
     config.model.dtype = case["dtype"]
+    for name, value in configuration.parse_overrides(case["fields"]).items():
+        configuration.set_field(config, name, value)
     return config
 
 
@@ -143,7 +148,7 @@ def _warm(side: Callable[[int], float]) -> None:
             raise RuntimeError(f"the loss is {loss}")
 
 
-def measure(case: dict[str, Any]) -> dict[str, Any]:
+def measure_case(case: dict[str, Any]) -> dict[str, Any]:
     """Returns a case with the turns of its sides, or why there are none: `error`."""
     try:
         return {**case, **_measured(case)}
@@ -167,7 +172,7 @@ def _measured(case: dict[str, Any]) -> dict[str, Any]:
             raise RuntimeError("; ".join(figures["not_run"].values()))
         if len(counted) != 1:
             raise RuntimeError(f"the sides' numbers of parameters differ: {counted}")
-        timed = sides.alternate(turns, case["rounds"], case["turn"])
+        timed = sides.time_in_turns(turns, case["rounds"], case["turn"])
     return {**figures, "parameters": counted.pop(), "sides": timed}
 
 
@@ -177,7 +182,7 @@ HEADER = (
 )
 
 
-def rows_of(case: dict[str, Any]) -> list[tuple[str, ...]]:
+def table_rows(case: dict[str, Any]) -> list[tuple[str, ...]]:
     """Returns a case's lines of the table."""
     head = (case["size"], str(case["length"]), str(case["batch"]), case["dtype"])
     if "error" in case:
@@ -198,7 +203,7 @@ def rows_of(case: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def notes(case: dict[str, Any]) -> list[str]:
+def describe_case(case: dict[str, Any]) -> list[str]:
     """Returns notes about a case that are not in the table."""
     if "error" in case:
         return []
@@ -210,11 +215,13 @@ def notes(case: dict[str, Any]) -> list[str]:
     return [about, *not_run]
 
 
-def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
+def list_cases(
+    options: argparse.Namespace, fields: Sequence[str]
+) -> list[dict[str, Any]]:
     """Returns a case for each size, length and dtype."""
     batches = options.batch * (len(options.lengths) if len(options.batch) == 1 else 1)
     names = ("task", "family", "attentions", "torch", "rounds", "turn", "limit")
-    same = {name: getattr(options, name) for name in names}
+    same = {"fields": fields, **{name: getattr(options, name) for name in names}}
     return [
         {"size": size, "length": length, "batch": batch, "dtype": dtype, **same}
         for size in options.sizes
@@ -223,8 +230,8 @@ def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads the options.
+def parse_options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Returns the options, and the config's fields of our side.
 
     Raises:
       UserError: One is wrong, or two do not go together.
@@ -247,11 +254,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     limit = "seconds in which a library must be ready"
     parser.add_argument("--limit", type=float, default=3600.0, help=limit)
     parser.add_argument("--output", type=Path, help="JSON; after each case")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--profile", type=Path, help="a folder for the program")
+    options, fields = with_fields(parser, arguments)
     if options.torch is None:
         options.torch = USUAL[options.task]
     _check(options)
-    return options
+    if options.torch and any("packing" in text for text in fields):
+        raise UserError("--torch: has no packed rows; --torch= leaves it out")
+    return options, fields
 
 
 def _numbers(text: str) -> list[int]:
@@ -280,19 +290,33 @@ def _check(options: argparse.Namespace) -> None:
 @command_line.command
 def main(arguments: Sequence[str]) -> int:
     """Runs the command and returns the exit status, 1 where a case failed."""
-    options = parse(arguments)
-    facts = sides.begin(MODULE, arguments)
+    options, fields = parse_options(arguments)
+    facts = sides.print_facts(MODULE, arguments)
     done: list[dict[str, Any]] = []
-    for case in cases(options):
-        done.append(measure(case))
+    cases = list_cases(options, fields)
+    for case in cases:
+        done.append(measure_case(case))
         if options.output:
             runner.write_json(options.output, {**facts, "cases": done})
-        lines = (format_table(rows_of(done[-1]), HEADER), *notes(done[-1]))
+        lines = (format_table(table_rows(done[-1]), HEADER), *describe_case(done[-1]))
         print("\n" + "\n".join(lines), flush=True)
     if len(done) > 1:
-        every = [line for case in done for line in rows_of(case)]
+        every = [line for case in done for line in table_rows(case)]
         print(f"\n{format_table(every, HEADER)}")
+    if options.profile:
+        _print_profile(cases[0], options.profile)
     return int(any("error" in case for case in done))
+
+
+def _print_profile(case: dict[str, Any], folder: Path) -> None:
+    """Prints the kernels of our step, with the last of the case's attentions."""
+    from experiments.speed import kernels
+
+    config = _config(case)
+    config.model.attention = case["attentions"][-1]
+    step = our_step.OurStep(config, [our_step.random_batch(config)])
+    rows = kernels.profile_step(step, folder)
+    print(f"\n{format_table(rows[:40], kernels.HEADER)}")
 
 
 if __name__ == "__main__":

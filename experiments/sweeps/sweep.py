@@ -79,7 +79,7 @@ def write_report(options: argparse.Namespace, runs: Mapping[Run, str]) -> str:
     table = compare.comparison_table(found, score)
     sections = [report.Section("", [table, *compare.figures(found, score)])]
     results = compare.plain(found, score)
-    return escape_controls(report.write(options.output, sections, results))
+    return escape_controls(report.write_report(options.output, sections, results))
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -9,7 +9,7 @@ from experiments.lib import programs
 def step_text(*fields):
     given = ("train.batch_size=8", "model.num_hidden_layers=1", *fields)
     config = programs.load("configs/tiny.py", [f"--config.{field}" for field in given])
-    return programs.trace(config, jax.devices()[:1], "train").traced.lower().as_text()
+    return programs.trace_step(config, jax.devices()[:1]).traced.lower().as_text()
 
 
 @pytest.mark.slow
