@@ -8,7 +8,7 @@ import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -74,7 +74,7 @@ class Text(TaskDefinition):
     answer is the row's logits, [labels].
     """
 
-    heads = ("sequence_classification",)
+    heads: ClassVar[tuple[str, ...]] = ("sequence_classification",)
 
     def __post_init__(self) -> None:
         """Checks the options.

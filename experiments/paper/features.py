@@ -33,6 +33,7 @@ from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
+from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tokenization import normalizer_settings
 from experiments.lib import command_line, report, runner
@@ -80,7 +81,7 @@ class Data(NamedTuple):
     """The model, and by split BERT's rows and the file of the vectors."""
 
     bert: Bert
-    task: Ner
+    task: Finetuning
     readings: dict[str, Reading]
     paths: dict[str, Path]
 
@@ -144,7 +145,7 @@ def read(options: argparse.Namespace, fields: Sequence[str]) -> Data:
         what = f"{kind.title}, and the features are of BERTs"
         raise UserError(f"--init_from={options.init_from}: {what}")
     bert = bert_jax.load(options.init_from)
-    task = Ner(settings(options, fields, bert), bert.tokenizer)
+    task = Finetuning(Ner, settings(options, fields, bert), bert.tokenizer)
     task.resolve()
     size, longest = task.config.evaluate.batch_size, task.config.task.max_seq_length
     readings, model = {}, weights_digest(bert)

@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Array, Float
 
@@ -30,7 +30,7 @@ class Squad(TaskDefinition):
     `fitted["null_threshold"]`.
     """
 
-    heads = ("question_answering",)
+    heads: ClassVar[tuple[str, ...]] = ("question_answering",)
     loss_name, main_score = "span_loss", "f1"
     kind = "spans"
 
