@@ -133,7 +133,10 @@ def _no_field(config: ConfigDict, path: str, shown: str) -> UserError:
         return UserError(f"{shown}: no such field{meant}")
     group = config.get(path.partition(".")[0])
     known = group if isinstance(group, ConfigDict) else config
-    return UserError(f"{shown}: no such field; there are {', '.join(sorted(known))}")
+    own = "" if shown.startswith("--") else "; one of your own is a config.field.Field"
+    return UserError(
+        f"{shown}: no such field; there are {', '.join(sorted(known))}{own}"
+    )
 
 
 def names_added_code(config: ConfigDict) -> bool:

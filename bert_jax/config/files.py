@@ -77,15 +77,16 @@ def load_file(spec: str) -> ConfigDict:
         key, equals, arguments[key] = part.partition("=")
         if not equals:
             raise UserError(f"--config={spec}: {part!r} is not of the form name=value")
-    args: list[ConfigDict] = []
     with _running(path):
+        base = _extended(path)
+        # Loaded first: what a file adds to a registry replaces what its base added.
+        args = [] if base is None else [load_file(_find(base, path))]
         module = _execute(path)
+        if "get_config" not in module:
+            raise UserError(f"{path}: defines no get_config, which returns the config")
         function = module["get_config"]
         taken = inspect.getfullargspec(function)
-        parameters = taken.args + taken.kwonlyargs
-        if "extends" in module:
-            base = load_file(_find(module["extends"], path))
-            args, parameters = [base], parameters[1:]  # unlocked: it may add fields
+        parameters = (taken.args + taken.kwonlyargs)[len(args) :]
         unknown = sorted({*arguments} - {*parameters})
         if unknown:
             raise UserError(
@@ -111,6 +112,21 @@ def run_file(path: Path) -> dict[str, Any]:
     """
     with _running(path):
         return _execute(path)
+
+
+def _extended(path: Path) -> str | None:
+    """Returns the file that a config file extends, as it names it, or None.
+
+    Raises:
+      UserError: The name is no text in quotes.
+    """
+    for statement in ast.parse(path.read_bytes(), str(path)).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id="extends")], value=value):
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    return value.value
+                raise UserError(f"{path}: extends must be a file's name in quotes")
+    return None
 
 
 def _execute(path: Path) -> dict[str, Any]:

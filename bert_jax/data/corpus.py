@@ -14,10 +14,12 @@ Files whose names end in .gz, .bz2, .xz or .zst are decompressed. Memory holds o
 document at a time (parquet: a batch of rows).
 """
 
+import ast
 import hashlib
 import itertools
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -94,8 +96,9 @@ def text_identity(sources: tuple[str, ...]) -> list[list[Any]]:
     """Identifies the text without reading it: one list per source.
 
     Each list has the source's kind, followed for files by their number and a hash of
-    their sizes and times, in order, for the Hub by the same of its files' revisions,
-    for TFDS by the name, version and sizes, and for pydocs by the versions.
+    their sizes and times, in order, and of the code of a reader that a config file has
+    added, for the Hub by the same of its files' revisions, for TFDS by the name,
+    version and sizes, and for pydocs by the versions.
     """
     return [_identity(source) for source in sources]
 
@@ -114,7 +117,19 @@ def _identity(source: str) -> list[Any]:
         kind = "hf passages" if _set_name(kind, name) in _SETS else kind
     else:
         files = [f"{size} {version} " for size, version in _files(source).values()]
+        files += _reader_code(FILE_KINDS[kind])
     return [kind, len(files), hashlib.sha256("".join(files).encode()).hexdigest()]
+
+
+def _reader_code(reader: Callable[..., Any]) -> list[str]:
+    """Returns the code of the config file that has added a reader, without its
+    `get_config`. Another code may read other text."""
+    module = sys.modules[reader.__module__]
+    if module.__name__ == __name__:
+        return []
+    parsed = ast.parse(storage.storage_path(str(module.__file__)).read_bytes())
+    statements = [x for x in parsed.body if getattr(x, "name", "") != "get_config"]
+    return [*map(ast.dump, statements)]
 
 
 def _kind(source: str) -> tuple[str, str]:
@@ -124,7 +139,7 @@ def _kind(source: str) -> tuple[str, str]:
     raise UserError(
         f"corpus.sources: unknown source {source!r}; write "
         f"{', '.join(f'{kind}:GLOB' for kind in FILE_KINDS)}, hf:NAME, tfds:NAME or "
-        "pydocs"
+        "pydocs; a kind of your own needs the --config file that adds it"
     )
 
 
@@ -177,6 +192,7 @@ def _read_table(
         yield Document(passages(text), form)
 
 
+# A config file may add one: FILE_KINDS["srt"] = read_subtitles.
 FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
     "sentences": lambda path: _read_blocks(path, "sentences"),
     "paragraphs": lambda path: _read_blocks(path, "lines"),

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from bert_jax.config.phases import Phase
 from bert_jax.data import packing
 from bert_jax.data.rows import Batch
+from bert_jax.errors import UserError
 from bert_jax.registry import MASKINGS
 
 
@@ -79,12 +80,20 @@ def mask_pairs(
     Returns:
       The masked `input_ids`, and `masked_lm_positions`, which ascend, `masked_lm_ids`
       and `masked_lm_weights` [batch, columns]. Unused columns are 0, with weight 0.
+
+    Raises:
+      UserError: The masking chose a position that is no candidate, or too many.
     """
     # rint rounds half to even, like Python's round in Google's code.
     share = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
     budget = np.minimum(columns, np.maximum(1, share))
     texts = Texts(input_ids, candidates, budget, columns, mask_id, continuation)
     chosen, ids = MASKINGS.lookup(masking.name)(texts, uniforms, masking)
+    if (chosen & ~candidates).any() or (chosen.sum(axis=1) > budget).any():
+        raise UserError(
+            f"config.masking.name={masking.name}: chooses a position that is no "
+            "candidate, or more of a row than its budget"
+        )
     row, position, column = _places(chosen)
     positions, originals = np.zeros((2, len(ids), columns), np.int32)
     weights = np.zeros((len(ids), columns), np.float32)

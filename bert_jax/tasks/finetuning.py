@@ -76,6 +76,11 @@ class Finetuning(distillation.Taught, Predictor):
             )
         self.text = self.make_text(definition, tokenizer)
         self.definition = definition(self.config, self.text, self.rows)
+        windows = self.options.windows
+        if windows > 1 and self.definition.sequences != windows:
+            raise UserError(
+                f"config.task.windows={windows}: is for tasks on texts; leave it 1"
+            )
         self.texts_per_row = self.options.texts_per_row
         self._check_texts_per_row()
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from bert_jax.config import files
+from bert_jax.data.masking import MASKINGS
+from bert_jax.errors import UserError
 
 CONFIG = "def get_config(config):\n    return config\n"
 CONSTANTS = "mine/constants.py"
@@ -72,3 +74,25 @@ def test_code_has_what_a_file_loads_at_its_top_level(project):
     )
     assert files.load_file("top.py:steps=5").train.num_steps == 5
     assert "sub/base.py" in files.read_code("top.py")
+
+
+def test_entry_of_a_file_replaces_that_of_its_base(project):
+    entry = "from bert_jax.data.masking import MASKINGS\nMASKINGS['x'] = ['{}']\n"
+    for name, base in (("base.py", "tiny"), ("top.py", "base")):
+        text = f"{entry.format(name)}extends = '{base}'\n{CONFIG}"
+        Path(name).write_text(text)
+    files.load_file("top.py")
+    assert MASKINGS["x"] == ["top.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "notice"),
+    [
+        ("extends = 'tiny'\n", "defines no get_config"),
+        (f"NAME = 'tiny'\nextends = NAME\n{CONFIG}", "must be a file's name in quotes"),
+    ],
+)
+def test_file_that_is_no_config(project, text, notice):
+    Path("top.py").write_text(text)
+    with pytest.raises(UserError, match=notice):
+        files.load_file("top.py")

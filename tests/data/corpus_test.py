@@ -10,6 +10,7 @@ import pytest
 import tensorflow_datasets as tfds
 from pyarrow import parquet
 
+from bert_jax.config import files
 from bert_jax.data import corpus
 from bert_jax.errors import UserError
 
@@ -169,3 +170,26 @@ def test_identity_follows_the_text(tmp_path):
     shutil.copy2(path, copy)
     assert corpus.text_identity((f"text:{copy}",)) == before
     assert corpus.text_identity((f"jsonl:{copy}",)) != before
+
+
+def test_identity_follows_a_reader_of_a_config_file(tmp_path):
+    path, text = tmp_path / "own.py", tmp_path / "a.srt"
+    text.write_text("1\n<i>One.</i>\n")
+    code = (
+        "import re\n"
+        "from bert_jax.data import corpus\n"
+        "MARKUP = {!r}\n"
+        "def read(path):\n"
+        "    yield corpus.Document(re.sub(MARKUP, '', open(path).read()), 'lines')\n"
+        "corpus.FILE_KINDS['srt'] = read\n"
+        "extends = 'tiny'\n"
+        "def get_config(config):\n"
+        "    return config\n"
+    )
+    found = []
+    for markup, more in (("<i>", ""), ("<.?i>", ""), ("<.?i>", "    # a comment\n")):
+        path.write_text(code.format(markup) + more)
+        files.load_file(str(path))
+        found.append(corpus.text_identity((f"srt:{text}",)))
+    assert found[0] != found[1] == found[2]
+    assert texts(f"srt:{text}") == ["1\nOne.\n"]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
 from bert_jax.data import masking
+from bert_jax.errors import UserError
 
 VOCAB, PAD, CLS, SEP, MASK = 2000, 0, 2, 3, 4
 CONTINUATION = np.zeros(VOCAB, bool)
@@ -217,3 +218,7 @@ def test_masking_of_a_config_file():
     assert masked["masked_lm_weights"].sum(axis=1).tolist() == [1] * 4
     assert (masked["masked_lm_ids"][:, 0] == ids[first]).all()
     assert (masked["input_ids"] == np.where(first, 9, ids)).all()
+    whole = mask.astype(bool)
+    masking.MASKINGS["whole"] = lambda texts, *_: (whole, ids)
+    with pytest.raises(UserError, match=r"masking.name=whole: chooses a position that"):
+        masking.mask_pairs(*given, config(name="whole"), 40, MASK, CONTINUATION)
