@@ -4,7 +4,16 @@ import re
 
 import jax
 import pytest
-from ahead import (
+
+from bert_jax.errors import UserError
+from bert_jax.family import bert_config
+from bert_jax.models.config import pretraining_flops
+from bert_jax.training.sharding import bytes_per_device
+from experiments.capacity import compiled, devices, hlo
+from experiments.capacity.devices import DEVICES
+from experiments.capacity.kernels import kernels as kernels_of
+from experiments.lib import programs
+from tests.ahead import (
     BASE,
     GPU,
     IN_FLOAT32,
@@ -20,15 +29,6 @@ from ahead import (
     wide_products,
     without_a_cache,  # noqa: F401  (a fixture of every test)
 )
-
-from bert_jax.errors import UserError
-from bert_jax.family import bert_config
-from bert_jax.models.config import pretraining_flops
-from bert_jax.training.sharding import bytes_per_device
-from experiments.capacity import compiled, devices, hlo
-from experiments.capacity.devices import DEVICES
-from experiments.capacity.kernels import kernels as kernels_of
-from experiments.lib import programs
 
 SUM, GATHER, SCATTER = "all-reduce", "all-gather", "reduce-scatter"
 DATA, FSDP, TENSOR = ("data",), ("fsdp",), ("tensor",)

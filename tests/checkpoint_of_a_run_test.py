@@ -6,12 +6,12 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from runs import here
 
 import bert_jax
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.workdir.checkpoint import Checkpoints
+from tests.runs import here
 
 ONE = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from runs import here, run
 
 from bert_jax import registry, tasks
 from bert_jax.config import command_line, configuration
@@ -13,6 +12,7 @@ from bert_jax.runtime import storage
 from bert_jax.tasks.objectives import OBJECTIVES
 from bert_jax.training import optimizer, setup
 from bert_jax.workdir import folder
+from tests.runs import here, run
 
 OWN = {
     "task.name": "from bert_jax.tasks import TASKS as names\n"

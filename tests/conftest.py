@@ -40,7 +40,7 @@ from tests import micro_config, shapes, shared_cache
 signal.signal(signal.SIGINT, signal.default_int_handler)
 shared_cache.write_whole()
 shapes.check("bert_jax")
-pytest.register_assert_rewrite("runs", "asking", "extracting")
+pytest.register_assert_rewrite("tests.runs", "tests.asking")
 
 
 # Files whose tests are slow without a mark: those outside BERT's own path.
@@ -65,8 +65,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    if "runs" in sys.modules:
-        sys.modules["runs"].end_servers()
+    if "tests.runs" in sys.modules:
+        sys.modules["tests.runs"].end_servers()
     if "PYTEST_XDIST_WORKER" not in os.environ:
         shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
@@ -82,7 +82,7 @@ def signals_as_before():
 @pytest.fixture
 def one_device():
     """Runs in this process are on one device."""
-    from runs import one_device
+    from tests.runs import one_device
 
     with one_device():
         yield
@@ -228,7 +228,7 @@ def plain(
     micro: str, once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A finished run: twenty steps on one device."""
-    from runs import finish, start
+    from tests.runs import finish, start
 
     def train(folder: Path) -> None:
         finish(start(f"--config={micro}", f"--workdir={folder / 'run'}"))
@@ -241,7 +241,7 @@ def plain(
 @pytest.fixture(scope="session")
 def left_to_right(micro: str, once: Callable[..., Path]) -> Path:
     """A finished run of a left-to-right model, which tests only read."""
-    from runs import finish, start
+    from tests.runs import finish, start
 
     def train(folder: Path) -> None:
         given = (f"--config={micro}", f"--workdir={folder / 'run'}")
@@ -253,10 +253,10 @@ def left_to_right(micro: str, once: Callable[..., Path]) -> Path:
 @pytest.fixture
 def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Yields a Hugging Face Hub. Its client's cache is in the test's own folder."""
-    from fake_hub import serving
     from huggingface_hub import constants
 
     from bert_jax.runtime import hub
+    from tests.fake_hub import serving
 
     with serving() as fake:
         template = fake.url + "/{repo_id}/resolve/{revision}/{filename}"

@@ -5,12 +5,12 @@ import shutil
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from runs import losses, run, write_pairs
 
 from bert_jax.config import configuration
 from bert_jax.training import setup, sharding
 from bert_jax.training.step import Step
 from tests import micro_config
+from tests.runs import losses, run, write_pairs
 
 TAUGHT = '''
 import functools

@@ -7,13 +7,10 @@ promise whole runs check: one here, others in gates/gates_test.py.
 import itertools
 import shutil
 
-import contract_runs
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from contract_tasks import CONTRACT, STEPS, create
-from runs import finish, losses, start
 
 from bert_jax.families.elmo.pretraining import Elmo
 from bert_jax.families.elmo.step import CarriedStep
@@ -23,6 +20,9 @@ from bert_jax.training.seeds import Seeds
 from bert_jax.training.step import Step, TrainState
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
+from tests import contract_runs
+from tests.contract_tasks import CONTRACT, STEPS, create
+from tests.runs import finish, losses, start
 
 ALL = slice(None)
 TURNS = np.array([0, 1, 4, 5]), np.array([2, 3, 6, 7])

@@ -12,10 +12,10 @@ import shutil
 import pytest
 from data.hub_source_test import as_parquet
 from huggingface_hub import constants
-from runs import here, losses
 
 from bert_jax.data import corpus
 from bert_jax.runtime import hub
+from tests.runs import here, losses
 
 WIKIPEDIA, BOOKS, NEWS = "wikimedia/wikipedia", "emozilla/pg19", "dvruette/lm1b"
 ARTICLE = """Bern is the capital of Switzerland, a country in the Alps.

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from runs import here, losses, run
 
 import bert_jax
 from bert_jax import registry
@@ -19,6 +18,7 @@ from bert_jax.runtime import storage
 from bert_jax.training import setup, sharding
 from bert_jax.workdir import metrics
 from tests.close import assert_close
+from tests.runs import here, losses, run
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "extending.md"
 FILES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), re.S))

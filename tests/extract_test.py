@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-import runs
 from ml_collections import ConfigDict
 from safetensors import safe_open
 from safetensors.numpy import load_file
@@ -14,6 +13,7 @@ from safetensors.numpy import load_file
 from bert_jax import pretrained
 from bert_jax.extract import Extractor
 from bert_jax.training import setup
+from tests import runs
 from tests.close import assert_close
 from tests.micro import bert_config
 

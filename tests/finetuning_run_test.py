@@ -6,11 +6,11 @@ import shutil
 
 import numpy as np
 import pytest
-from reviews import predictions, run, write_reviews
-from runs import losses
 
 from bert_jax.workdir import metrics
 from tests.close import GRADIENT_TERMS, assert_close
+from tests.reviews import predictions, run, write_reviews
+from tests.runs import losses
 
 
 @pytest.fixture(scope="module")

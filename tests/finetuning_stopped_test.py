@@ -5,12 +5,12 @@ import signal
 
 import numpy as np
 import pytest
-from reviews import predictions, run, write_reviews
-from runs import here
 
 from bert_jax.training.log import Log
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
+from tests.reviews import predictions, run, write_reviews
+from tests.runs import here
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from ml_collections import FrozenConfigDict
-from runs import losses
 
 import bert_jax
 from bert_jax.config import configuration, files
 from bert_jax.errors import UserError
 from bert_jax.training.log import Log
 from bert_jax.workdir import metrics
+from tests.runs import losses
 
 pytestmark = pytest.mark.usefixtures("one_device")
 

@@ -10,7 +10,6 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from flax.traverse_util import flatten_dict
-from runs import here, losses
 
 import bert_jax
 from bert_jax.config import configuration
@@ -20,6 +19,7 @@ from bert_jax.training import run_config, setup, sharding
 from bert_jax.training.step import Step
 from bert_jax.workdir import metrics
 from tests import micro_data
+from tests.runs import here, losses
 
 TARGETS = "('query','value','output')"
 FROM_BASE = ("--config.init_from=base", "--config.tokenizer.vocab_file=")

@@ -6,12 +6,12 @@ import json
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
-from runs import run
 
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import merge, weights
 from bert_jax.errors import UserError
+from tests.runs import run
 
 WORDS = ("<drug>", "foxdog")
 EMBEDDINGS = ("bert", "embeddings", "word_embeddings", "embedding")

@@ -9,15 +9,14 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from micro import initial_params
-from runs import ROOT
 
 from bert_jax import tokenization
 from bert_jax.convert import export, layout
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.heads import init_model
 from bert_jax.workdir import metrics
-from tests.micro import small_config
+from tests.micro import initial_params, small_config
+from tests.runs import ROOT
 
 CELLS = json.loads((ROOT / "notebooks" / "bert.ipynb").read_text("utf-8"))["cells"]
 CODE = {c["id"]: "".join(c["source"]) for c in CELLS if c["cell_type"] == "code"}

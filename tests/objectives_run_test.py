@@ -7,8 +7,6 @@ import flax.linen as nn
 import jax
 import numpy as np
 import pytest
-from micro import initial_params
-from runs import here, run
 
 import bert_jax
 from bert_jax import tasks
@@ -16,6 +14,8 @@ from bert_jax.config import configuration
 from bert_jax.data import loader
 from bert_jax.tasks import objectives
 from bert_jax.workdir import metrics
+from tests.micro import initial_params
+from tests.runs import here, run
 
 LTR = "--config.task.objective=ltr"
 

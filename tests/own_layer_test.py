@@ -5,10 +5,10 @@ import json
 import jax
 import numpy as np
 import pytest
-from runs import run, write_pairs
 
 from bert_jax.convert import weights
 from tests import micro_config
+from tests.runs import run, write_pairs
 
 LAYER = '''
 import flax.linen as nn

@@ -8,9 +8,6 @@ import json
 import jax
 import numpy as np
 import pytest
-from contract_runs import PACKED, packed
-from micro import initial_params
-from runs import here
 
 from bert_jax import tasks
 from bert_jax.config import configuration
@@ -18,6 +15,9 @@ from bert_jax.data import loader, masking, packing
 from bert_jax.data.rows import PADDING_LABEL
 from bert_jax.models.config import pretraining_flops
 from bert_jax.workdir import metrics
+from tests.contract_runs import PACKED, packed
+from tests.micro import initial_params
+from tests.runs import here
 
 
 @pytest.fixture(scope="module")

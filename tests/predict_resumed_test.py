@@ -7,9 +7,9 @@ import signal
 
 import numpy as np
 import pytest
-from runs import finish, run, start
 
 from bert_jax.tasks import row_files
+from tests.runs import finish, run, start
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "it"]
 ROWS = 420

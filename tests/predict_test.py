@@ -5,8 +5,6 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import answerer
-from runs import run
 
 from bert_jax import pretrained
 from bert_jax.data.rows import Feature
@@ -15,6 +13,8 @@ from bert_jax.errors import UserError
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Predictor
 from tests.close import assert_close
+from tests.micro import answerer
+from tests.runs import run
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "it"]
 

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow
 import pytest
-from runs import here
 
 import bert_jax
 from bert_jax import tokenization
 from bert_jax.errors import UserError
 from tests.close import assert_close
+from tests.runs import here
 
 TEXTS = ["the quick [MASK] fox", "a lazy dog", "[MASK] cats watch [MASK]"]
 pytestmark = pytest.mark.usefixtures("one_device")

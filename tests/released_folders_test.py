@@ -11,7 +11,6 @@ from functools import partial
 
 import jax
 import pytest
-from micro import bert_config, initial_params
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import bert_jax
@@ -24,6 +23,7 @@ from bert_jax.tasks.glue import data as glue
 from bert_jax.training import setup
 from configs import base
 from configs.finetune import text as text_config
+from tests.micro import bert_config, initial_params
 
 # Which are cased: google-research/bert, validate_case_matches_checkpoint.
 CASED = {"uncased": False, "cased": True}

@@ -9,12 +9,12 @@ import sys
 import numpy as np
 import pytest
 from ml_collections import FrozenConfigDict
-from runs import here, losses, run
 
 from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.training import optimizer, run_config
 from bert_jax.workdir import metrics
+from tests.runs import here, losses, run
 
 
 def test_weights_are_described_without_a_config(plain, tmp_path, monkeypatch):

@@ -4,11 +4,11 @@ import itertools
 import signal
 
 import pytest
-from runs import MESH, ZERO1, finish, losses, run, start, wait_for_lines
 
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import inference
 from bert_jax.workdir import metrics
+from tests.runs import MESH, ZERO1, finish, losses, run, start, wait_for_lines
 
 
 def test_signal_saves_the_step_and_the_run_resumes_elsewhere(

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import here, losses, run
 
 from bert_jax.data.columns import Table
 from bert_jax.workdir import metrics
+from tests.runs import here, losses, run
 
 
 def test_run_of_two_phases(micro, tmp_path):

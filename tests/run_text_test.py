@@ -4,10 +4,10 @@ import json
 import shutil
 
 import pytest
-from runs import losses, run
 
 from bert_jax.workdir import folder as workdirs
 from bert_jax.workdir import metrics
+from tests.runs import losses, run
 
 
 def own_text(tmp_path):

@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from runs import LIMIT
 
 from tests.forked import ROOT
+from tests.runs import LIMIT
 
 # Each takes a part of a second, or brings what does. A name covers all below it.
 NEEDLESS = (

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from micro import bert_config, init_pretraining, initial_params
 
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import layout, merge, weights
@@ -21,6 +20,7 @@ from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
 from configs import tiny
+from tests.micro import bert_config, init_pretraining, initial_params
 
 CONFIG = bert_config(
     vocab_size=20,

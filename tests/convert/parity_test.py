@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import runs
 
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import export, layout, weights
+from tests import runs
 from tests.close import assert_close
 from tests.parity import check_same
 

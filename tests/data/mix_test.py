@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from preparing import prepared, read
 
 from bert_jax.config import configuration
 from bert_jax.config.configuration import check_config
 from bert_jax.data import chunks
 from bert_jax.data.loader import SourceMixture
 from bert_jax.errors import UserError
+from tests.data.preparing import prepared, read
 
 
 def drawn(found, count, seed=0):

@@ -4,15 +4,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from preparing import read
 
 from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.data import chunks, corpus, prepare
 from bert_jax.data.corpus import Document
+from tests import runs
+from tests.data.preparing import read
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
 

@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from preparing import made, make_config, read, write_corpus
 
 from bert_jax.data import prepare
+from tests.data.preparing import made, make_config, read, write_corpus
 
 
 @pytest.mark.slow

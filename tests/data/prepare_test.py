@@ -7,7 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from preparing import (
+
+from bert_jax import tokenization
+from bert_jax.data import chunks, corpus, prepare, workers
+from bert_jax.errors import UserError
+from tests.data.preparing import (
     LENGTH,
     WORDS,
     contents,
@@ -18,10 +22,6 @@ from preparing import (
     read,
     write_corpus,
 )
-
-from bert_jax import tokenization
-from bert_jax.data import chunks, corpus, prepare, workers
-from bert_jax.errors import UserError
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runs import LIMIT
 
 from bert_jax import tokenization
 from bert_jax.data import chunks, prepare
 from bert_jax.errors import UserError
 from bert_jax.tokenization.wordpiece import WORDPIECE
+from tests.runs import LIMIT
 
 
 @given(st.lists(st.integers(1, 50)), st.integers(0, 400), st.integers(0, 99))

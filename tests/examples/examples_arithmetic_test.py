@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import bert_config, initial_params
 
 from bert_jax.config import configuration
 from bert_jax.convert import layout
@@ -16,6 +15,7 @@ from bert_jax.models.stacking import stack_layers
 from bert_jax.training import optimizer
 from examples import layerwise, pre_norm, rotary
 from tests.close import assert_close
+from tests.micro import bert_config, initial_params
 
 SMALL = dict(
     **dict(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4),

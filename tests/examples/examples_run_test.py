@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import here, losses, run
 
 import bert_jax
 import examples
 from bert_jax.registry import POSITIONS
 from bert_jax.workdir import metrics
 from tests.forked import ROOT
+from tests.runs import here, losses, run
 
 LAYERS = ("pre_norm", "rotary")
 TRANSFORMS = ("z_loss", "gradient_norms")

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from runs import here, run
 
 from bert_jax.config import configuration
 from bert_jax.tasks.finetuning import Finetuning
@@ -17,6 +16,7 @@ from examples.answerable import Answerable
 from examples.multi_task import TABLES, MultiTask
 from tests.forked import ROOT
 from tests.micro_data import WORDS, write_inputs
+from tests.runs import here, run
 
 SMALL = (
     *("--config.model.hidden_size=32", "--config.model.num_hidden_layers=1"),

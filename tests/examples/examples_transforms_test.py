@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from runs import run
 from scipy import special
 
 from bert_jax.convert.weights import read_weights
@@ -15,6 +14,7 @@ from bert_jax.training.transforms import accumulate, with_divisors
 from bert_jax.workdir import metrics
 from examples import gradient_norms, teacher, z_loss
 from tests.examples.examples_run_test import flags, path
+from tests.runs import run
 
 WEIGHTS = np.array([[1.0, 0.0, 1.0]], np.float32)
 BATCH = {

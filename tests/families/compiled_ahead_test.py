@@ -2,15 +2,15 @@
 
 import jax
 import pytest
-from ahead import (
+
+from bert_jax.errors import UserError
+from tests.ahead import (
     BASE,
     SLICE,
     SPLASH,
     built,
     without_a_cache,  # noqa: F401  (a fixture of every test)
 )
-
-from bert_jax.errors import UserError
 
 ROBERTA, MODERN = "configs/roberta.py", "configs/modernbert.py"
 FUSED = "model.attention=fused"

@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from encoders import make_batch, make_model
-from micro import initial_params, small_config
 
 import bert_jax
 from bert_jax.convert import weights
@@ -17,6 +15,8 @@ from bert_jax.families.deberta_v3 import FAMILY, model
 from bert_jax.models.heads import init_model
 from bert_jax.models.stacking import stack_layers
 from tests.close import assert_close
+from tests.families.encoders import make_batch, make_model
+from tests.micro import initial_params, small_config
 
 
 @pytest.mark.usefixtures("torch", "transformers")

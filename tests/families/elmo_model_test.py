@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import elmo_numpy
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ import pytest
 from bert_jax.families.elmo import model as elmo
 from bert_jax.families.elmo.config import ElmoConfig, flops
 from tests.close import assert_close
+from tests.families import elmo_numpy
 
 CONFIG = ElmoConfig(
     vocab_size=30,

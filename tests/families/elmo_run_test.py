@@ -2,12 +2,10 @@
 
 import json
 
-import contract_runs
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from runs import here, losses
 from safetensors.numpy import load_file
 
 from bert_jax.families.elmo import __main__ as program
@@ -15,7 +13,9 @@ from bert_jax.families.elmo import loading as elmo
 from bert_jax.families.elmo import model as models
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
+from tests import contract_runs
 from tests.close import assert_close
+from tests.runs import here, losses
 
 ONE = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import initial_params
 
 from bert_jax.families.elmo import sampled_softmax
 from bert_jax.families.elmo.pretraining import Elmo
 from configs import elmo as elmo_config
 from tests.close import GRADIENT_TERMS, assert_close
+from tests.micro import initial_params
 
 NAMES = ("", "_backward")
 

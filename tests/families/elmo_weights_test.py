@@ -2,7 +2,6 @@
 
 import json
 
-import elmo_numpy
 import numpy as np
 import pytest
 
@@ -11,6 +10,7 @@ from bert_jax.families.elmo import characters
 from bert_jax.families.elmo import loading as elmo
 from bert_jax.families.elmo import released as weights
 from tests.close import assert_close
+from tests.families import elmo_numpy
 
 h5py = pytest.importorskip("h5py", reason="needs the elmo extra")
 

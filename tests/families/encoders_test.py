@@ -8,16 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from encoders import (
-    ARCHITECTURES,
-    ENCODERS,
-    PIECES,
-    PUBLISHED,
-    make_batch,
-    make_model,
-    make_tokenizer,
-    write_folder,
-)
 from flax.serialization import to_bytes
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import load_file
@@ -29,6 +19,16 @@ from bert_jax.errors import UserError
 from bert_jax.models.encoder import Packed
 from bert_jax.registry import FAMILIES
 from tests.close import GRADIENT_TERMS, assert_close
+from tests.families.encoders import (
+    ARCHITECTURES,
+    ENCODERS,
+    PIECES,
+    PUBLISHED,
+    make_batch,
+    make_model,
+    make_tokenizer,
+    write_folder,
+)
 from tests.parity import check_same, outputs_of
 
 pytestmark = pytest.mark.usefixtures("torch", "transformers")

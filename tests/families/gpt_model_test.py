@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import bert_config, initial_params
 
 from bert_jax.convert import layout
 from bert_jax.families.gpt.layout import LAYOUT as GPT
@@ -16,6 +15,7 @@ from bert_jax.families.gpt.model import GptForPreTraining, GptWithHeads
 from bert_jax.families.gpt.pretraining import GptPretraining
 from bert_jax.models.heads import init_model
 from tests.close import GRADIENT_TERMS, assert_close
+from tests.micro import bert_config, initial_params
 
 SIZES = {
     "vocab_size": 61,

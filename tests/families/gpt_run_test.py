@@ -2,15 +2,14 @@
 
 import json
 
-import micro_config
 import pytest
-import runs
-from runs import finish, here, start
 
 from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.data import loader
 from bert_jax.workdir import metrics
+from tests import micro_config, runs
+from tests.runs import finish, here, start
 
 PRETRAINING = """
 config.model.intermediate_size = 128

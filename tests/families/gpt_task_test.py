@@ -4,8 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gpt_published import published
-from micro import initial_params
 from scipy import special
 
 from bert_jax import tasks
@@ -15,6 +13,8 @@ from bert_jax.data.rows import Rows
 from bert_jax.families.gpt.finetuning import LM_LOSS
 from bert_jax.families.gpt.layout import LAYOUT as GPT
 from bert_jax.families.gpt.vocabulary import BYTE_PAIRS
+from tests.families.gpt_published import published
+from tests.micro import initial_params
 from tests.tasks.small_squad import gold_answer, squad_row
 from tests.tasks.small_texts import choice_row, text_row
 

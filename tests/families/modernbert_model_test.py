@@ -10,8 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import unflatten_dict
-from micro import initial_params
-from modernbert_folders import drawn, fields
 
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
@@ -26,6 +24,8 @@ from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import count_parameters, init_model
 from bert_jax.training import optimizer
 from tests.close import GRADIENT_TERMS, assert_close
+from tests.families.modernbert_folders import drawn, fields
+from tests.micro import initial_params
 
 PACKED = [[17, 13, 9], [25, 12]]  # tokens of the texts of two rows of 40
 

@@ -5,12 +5,18 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from modernbert_folders import ARCHITECTURES, drawn, fields, inputs, written
 from safetensors.numpy import load_file
 
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import weights
 from bert_jax.tokenization.byte_level import BRACKETED
+from tests.families.modernbert_folders import (
+    ARCHITECTURES,
+    drawn,
+    fields,
+    inputs,
+    written,
+)
 from tests.parity import check_outputs, check_same, outputs_of, relevant
 
 CASES = [*((name, "deep") for name in ARCHITECTURES), ("ModernBertForMaskedLM", "wide")]

@@ -4,11 +4,8 @@ import json
 
 import jax
 import jax.numpy as jnp
-import micro_config
 import numpy as np
 import pytest
-from micro import initial_params
-from runs import here, run
 
 import bert_jax
 from bert_jax import tasks, tokenization
@@ -21,7 +18,10 @@ from bert_jax.tokenization.wordpiece import WORDPIECE
 from bert_jax.training import setup, sharding
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
+from tests import micro_config
 from tests.close import assert_close
+from tests.micro import initial_params
+from tests.runs import here, run
 
 LAST = "--config.predict.layers=-1"
 PACKED = """

@@ -2,14 +2,13 @@
 
 import json
 
-import micro_config
 import pytest
-import runs
-from runs import finish, start
 
 import bert_jax
 from bert_jax import tokenization
 from bert_jax.workdir import metrics
+from tests import micro_config, runs
+from tests.runs import finish, start
 
 PRETRAINING = """
 config.model.max_position_embeddings = 48

@@ -23,8 +23,8 @@ import tarfile
 
 import numpy as np
 import pytest
-import runs
 
+from tests import runs
 from tests.gates import made
 
 NUMBERS = json.loads((made.ROOT / made.GOLDEN / "numbers.json").read_text())

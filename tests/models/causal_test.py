@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import bert_config, init_pretraining, initial_params
 
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.encoder import Packed
@@ -14,6 +13,7 @@ from bert_jax.models.heads import BertForPreTraining, init_model
 from bert_jax.models.kernels.fused import fused_attention
 from bert_jax.models.lstm import BiLstm
 from tests.close import assert_close
+from tests.micro import bert_config, init_pretraining, initial_params
 
 SIZES = {
     "vocab_size": 50,

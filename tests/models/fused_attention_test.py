@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType
-from micro import small_config
-from small_bert import initial_params
 
 from bert_jax.models.attention import AttentionMask, einsum_attention
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.kernels import fused
 from bert_jax.models.kernels.fused import fused_attention
 from tests.attending import sees, values
+from tests.micro import small_config
+from tests.models.small_bert import initial_params
 
 
 def inputs(shape, dtype):

@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import bert_config
-from small_bert import initial_params
 
 from bert_jax.models import attention, heads, layers
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.kernels import activation, fused, norm, whole_row
 from bert_jax.tasks.cross_entropy import cross_entropy
+from tests.micro import bert_config
+from tests.models.small_bert import initial_params
 
 PLAIN = {"attention": "einsum", "epilogue": "xla"}
 FUSED = {

@@ -5,9 +5,9 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_bert import CONFIG, apply, random_params
 
 from bert_jax.models.encoder import Packed
+from tests.models.small_bert import CONFIG, apply, random_params
 
 PACKED = [[7, 5, 4], [9, 6]]  # tokens of the sequences of two rows
 

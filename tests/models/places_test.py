@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import bert_config, init_pretraining, initial_params
-from packed_sequences_test import sequences
-from small_bert import CONFIG, SIZES, random_params
 
 from bert_jax.models.encoder import Bert
 from bert_jax.models.kernels.fused import fused_attention
+from tests.micro import bert_config, init_pretraining, initial_params
+from tests.models.packed_sequences_test import sequences
+from tests.models.small_bert import CONFIG, SIZES, random_params
 
 KEY = jax.random.key(3)
 FUSED = {"attention": "fused", "attention_probs_dropout_prob": 0.0}

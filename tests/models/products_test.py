@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.interpreters import partial_eval
-from micro import init_pretraining, small_config
 
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.matmul import linear, multiplied_einsum
 from tests.close import assert_close
+from tests.micro import init_pretraining, small_config
 
 SPECS = {
     "ri,oi->ro": ((6, 8), (5, 8)),

@@ -1,10 +1,10 @@
 """The settings that a kernel does not take."""
 
 import pytest
-from micro import bert_config
 
 from bert_jax.errors import UserError
 from bert_jax.models.kernels.requirements import check_attention
+from tests.micro import bert_config
 
 SIZES = {"vocab_size": 50, "num_attention_heads": 2}
 LONG = {"max_position_embeddings": 2048, "attention_probs_dropout_prob": 0.1}

@@ -1,7 +1,8 @@
 """A second start finds its programs compiled, and computes what the first did."""
 
 import pytest
-import runs
+
+from tests import runs
 
 
 def finished(micro, workdir, cache):

@@ -7,9 +7,8 @@ import sys
 import threading
 import time
 
-from runs import LIMIT
-
 from bert_jax.runtime.cluster import local
+from tests.runs import LIMIT
 
 FOREVER = f"time.sleep({2 * LIMIT})"
 ID = "BERT_JAX_PROCESS_ID"

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-from runs import no_room, wait_until
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import failures, storage, terminal
+from tests.runs import no_room, wait_until
 
 
 def write(place, text="text\n"):

@@ -5,14 +5,14 @@ import json
 import jax
 import jax.numpy as jnp
 import pytest
-import runs
-from fake_bucket import FakeGcs
-from runs import finish, losses
 
 from bert_jax import main
 from bert_jax.runtime import storage
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
+from tests import runs
+from tests.fake_bucket import FakeGcs
+from tests.runs import finish, losses
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,12 @@ import threading
 
 import numpy as np
 import pytest
-from micro import answerer
 from starlette.exceptions import HTTPException
 
 from bert_jax.data.rows import BatchSize, Feature
 from bert_jax.serving.batching import Batcher
 from bert_jax.tasks.task import Predictor
+from tests.micro import answerer
 from tests.served import batcher
 
 

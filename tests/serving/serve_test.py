@@ -6,10 +6,10 @@ import signal
 import socket
 
 import pytest
-import runs
-from runs import ask, finish, here
 
 from bert_jax.training import inference
+from tests import runs
+from tests.runs import ask, finish, here
 
 pytestmark = pytest.mark.usefixtures("one_device")
 

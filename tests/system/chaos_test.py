@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from runs import start
 
 from tests.gates import made
+from tests.runs import start
 from tests.system import chaos
 from tests.system.chaos import Fault
 

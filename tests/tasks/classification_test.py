@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import initial_params
 from sklearn import metrics
-from small_texts import text_row
 
 from bert_jax.config import recipes
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.text import Text
+from tests.micro import initial_params
+from tests.tasks.small_texts import text_row
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
 CLS, SEP, A, B, C, D = 2, 3, 5, 6, 7, 8

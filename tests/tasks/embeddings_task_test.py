@@ -9,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from micro import answerer, initial_params
-from small_texts import shrunk, write_predictions
 
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
@@ -22,6 +20,8 @@ from bert_jax.training.step import init_state
 from bert_jax.training.transforms import cached
 from configs.finetune import embeddings
 from tests.close import assert_close
+from tests.micro import answerer, initial_params
+from tests.tasks.small_texts import shrunk, write_predictions
 
 PAIRS = [("a b c", "c d"), ("good", "good a b"), ("e f g h", "h"), ("bad", "d d bad")]
 

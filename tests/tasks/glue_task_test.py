@@ -5,13 +5,12 @@ import os
 import numpy as np
 import pytest
 from sklearn import metrics
-from small_texts import write_predictions
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
 from bert_jax.tasks import create_task
 from configs.finetune import glue as glue_config
-from tests.tasks.small_texts import text_row
+from tests.tasks.small_texts import text_row, write_predictions
 from tests.tokenization.wordpiece_test import Rules
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"

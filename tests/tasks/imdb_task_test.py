@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 import tensorflow_datasets as tfds
-from small_texts import rows_of, shrunk
 
 from bert_jax.tasks import create_task
 from configs.finetune import imdb
+from tests.tasks.small_texts import rows_of, shrunk
 
 
 @pytest.fixture

@@ -1,14 +1,14 @@
 """Rows with texts that are far too long: predict reads them as evaluation does."""
 
-import micro
 import pytest
-from small_texts import shrunk
 
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.tasks import create_task
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tokenization.byte_level import ANGLED
 from configs.finetune import text
+from tests import micro
+from tests.tasks.small_texts import shrunk
 
 LONG = {
     "words": "good bad a " * 30_000 + "bad bad b",

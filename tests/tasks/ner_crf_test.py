@@ -5,14 +5,14 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from micro import answerer, initial_params
-from ner_tasks import TRAIN, encoded, task_in
-from runs import run
 from scipy import special
 
 import bert_jax
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import CRF_SCALE
+from tests.micro import answerer, initial_params
+from tests.runs import run
+from tests.tasks.ner_tasks import TRAIN, encoded, task_in
 
 LONG = "".join(f"{c}\tO\n" for c in "abcdefghij")
 

@@ -5,10 +5,10 @@ import json
 import jax
 import jax.numpy as jnp
 import pytest
-from micro import answerer
-from ner_tasks import PIECES, pieces, task_in
 
 from bert_jax.workdir import folder
+from tests.micro import answerer
+from tests.tasks.ner_tasks import PIECES, pieces, task_in
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ner_tasks import encoded, pieces, task_in
-from small_texts import write_predictions
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
 from bert_jax.tasks.ner.task import add_context, cut_words
+from tests.tasks.ner_tasks import encoded, pieces, task_in
+from tests.tasks.small_texts import write_predictions
 
 
 @pytest.fixture

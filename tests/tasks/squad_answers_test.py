@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from micro import answerer, initial_params
 from scipy import special
-from small_squad import every, small_config
 
 from bert_jax.tasks import create_task
 from bert_jax.tasks.squad import answers as squad_answers
 from bert_jax.tasks.squad.windows import Span, Window
 from configs.finetune import squad
+from tests.micro import answerer, initial_params
+from tests.tasks.small_squad import every, small_config
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
 

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_squad import every
 
 from bert_jax import tokenization
 from bert_jax.tasks import create_task
 from bert_jax.tasks.squad import windows as squad_windows
 from bert_jax.tasks.squad.windows import Span, Window
 from configs.finetune import squad
+from tests.tasks.small_squad import every
 from tests.tokenization.wordpiece_test import Rules
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import special
-from small_squad import small_config
-from small_texts import write_predictions
 
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
 from bert_jax.tasks import create_task
 from bert_jax.tasks.squad import scores
 from configs.finetune import squad
+from tests.tasks.small_squad import small_config
+from tests.tasks.small_texts import write_predictions
 
 
 @pytest.fixture

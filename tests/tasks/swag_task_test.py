@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from micro import answerer, initial_params
 from scipy import special
-from small_texts import choice_row, shrunk, write_predictions
 
 from bert_jax.tasks import create_task
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.swag import Swag
 from configs.finetune import swag
+from tests.micro import answerer, initial_params
+from tests.tasks.small_texts import choice_row, shrunk, write_predictions
 
 EXAMPLES = [
     choice_row("a b c", ("d", "e f g", "h", "a"), 2),

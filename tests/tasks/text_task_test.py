@@ -6,16 +6,16 @@ import re
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import initial_params
 from scipy import special
 from sklearn import metrics, utils
-from small_texts import evaluated, rows_of, shrunk, write_predictions
 
 from bert_jax.config import fields
 from bert_jax.data.tables import ANY, ColumnSpec
 from bert_jax.errors import UserError
 from bert_jax.tasks import create_task
 from configs.finetune import text
+from tests.micro import initial_params
+from tests.tasks.small_texts import evaluated, rows_of, shrunk, write_predictions
 
 TRAIN = [("a good b", "10"), ("bad", "9"), ("good good", "10"), ("", "-1")]
 

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import initial_params
 
 from bert_jax.errors import UserError
 from bert_jax.training.log import count_positions
 from tests.close import GRADIENT_TERMS, assert_close
+from tests.micro import initial_params
 from tests.tasks.classification_test import make, texts_task
 from tests.tasks.small_texts import text_row
 

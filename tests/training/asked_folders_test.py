@@ -4,8 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from asking import FINETUNE, contents, make_model
-from runs import here as bert
+
+from tests.asking import FINETUNE, contents, make_model
+from tests.runs import here as bert
 
 TEXTS = ["He went to the [MASK] .", "the [MASK] of the city was [MASK] in 1066"]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from asking import (
+
+from tests.asking import (
     DATA,
     FINETUNE,
     MODEL,
@@ -20,7 +21,7 @@ from asking import (
     same,
     varied,
 )
-from runs import here as bert
+from tests.runs import here as bert
 
 
 class Run(NamedTuple):

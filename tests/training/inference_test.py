@@ -5,7 +5,6 @@ import functools
 import jax
 import numpy as np
 import pytest
-from micro import answerer, initial_params, small_config
 
 from bert_jax.config import configuration
 from bert_jax.data.rows import BatchSize, Feature
@@ -13,6 +12,7 @@ from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.heads import init_model
 from bert_jax.tasks.task import Predictor
 from bert_jax.training import inference, sharding
+from tests.micro import answerer, initial_params, small_config
 
 
 @pytest.fixture(scope="module")

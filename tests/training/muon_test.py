@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
-from optimizer_config import make_config
 
 from bert_jax.errors import UserError
 from bert_jax.training import optimizer
 from tests.close import GRADIENT_TERMS, assert_close
+from tests.training.optimizer_config import make_config
 
 SHAPES = {
     "attention/query": (6, 2, 3),

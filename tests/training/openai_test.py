@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from optimizer_config import make_config
 
 from bert_jax.training import optimizer
 from tests.close import assert_close
+from tests.training.optimizer_config import make_config
 
 
 def published(shape, x, warmup):

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from optimizer_config import make_config
 
 from bert_jax.config.phases import phases_of
 from bert_jax.errors import UserError
 from bert_jax.training import optimizer
 from configs import lamb
+from tests.training.optimizer_config import make_config
 
 
 def test_schedule_of_the_paper():

@@ -1,9 +1,9 @@
 """Two runs in one work directory: the second names the first and changes nothing."""
 
 import pytest
-from runs import kill, start, wait_until
 
 from bert_jax import main
+from tests.runs import kill, start, wait_until
 
 HOLDER = """
 import pathlib, sys, time
