@@ -1,16 +1,19 @@
-"""Dropout's bits: as if drawn independently, and tied to key and place alone."""
+"""Dropout's bits, as if drawn independently, and the initial values of kernels."""
 
+import dataclasses
 import functools
 import itertools
 import math
 from collections import Counter
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.models.layers import dropout, random_bits
+from bert_jax.models.layers import dropout, kernel_initializer, random_bits
+from tests.micro import bert_config
 
 ROWS, COLUMNS = 2048, 512
 
@@ -91,3 +94,26 @@ def test_dropout_scales_what_is_kept():
     kept = np.asarray(random_bits(jax.random.key(0), x.shape)) >= round(0.1 * 2**32)
     np.testing.assert_allclose(found, np.where(kept, 10.0, 0.0), rtol=1e-6)
     assert dropout(x, 0.1, None) is x and dropout(x, 0.0, jax.random.key(0)) is x
+
+
+def by_fan_in(config, names):
+    return nn.initializers.variance_scaling(
+        config.initializer_range, "fan_in", "normal"
+    )
+
+
+@pytest.mark.parametrize("make", [None, by_fan_in])
+def test_values_are_the_initializers(make):
+    """In a module of Flax's, too, which gives a list and a dtype."""
+
+    config = bert_config(initializer_range=0.5, vocab_size=9)
+    config = dataclasses.replace(config, initializer=make)
+    init = kernel_initializer(config, ("embed", "mlp"))
+    key, shape = jax.random.key(1), (6, 4)
+    plain = make(config, ()) if make else nn.initializers.truncated_normal(0.5)
+    expected = plain(key, shape, jnp.float32)
+    found = nn.meta.unbox(init(key, [*shape]))  # rounded in another order
+    np.testing.assert_allclose(found, expected, rtol=4 * jnp.finfo(jnp.float32).eps)
+    dense = nn.Dense(4, kernel_init=init, param_dtype=jnp.bfloat16)
+    kernel = nn.meta.unbox(dense.init(key, jnp.ones((1, 6))))["params"]["kernel"]
+    assert kernel.dtype == jnp.bfloat16 and kernel.shape == shape

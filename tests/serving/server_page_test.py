@@ -2,15 +2,24 @@
 
 import http.server
 import json
+import shutil
 import threading
 
 import pytest
 
 from bert_jax.serving import server
-from tests import browsers
 
-pytestmark = browsers.MARKS
-browser = browsers.browser
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on the PATH"
+    ),
+]
+ARGUMENTS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
+    *("--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
 FOX = "🦊 John <b>Smith</b> lives in Paris."
 ANSWERS = {
     "classes": {"label": "good", "scores": {"bad": 0.25, "good": 0.75}},
@@ -23,6 +32,22 @@ ANSWERS = {
     "squad": {"context": "In May.", "answer": "May", "start": 3, "end": 6},
     "error": None,
 }
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="needs the browser extra (selenium)"
+    )
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    profile = tmp_path_factory.mktemp("profile")
+    for argument in (*ARGUMENTS, f"--user-data-dir={profile}"):
+        options.add_argument(argument)
+    service = webdriver.ChromeService(DRIVER)
+    driver = webdriver.Chrome(options=options, service=service)
+    yield driver
+    driver.quit()
 
 
 @pytest.fixture(scope="module")

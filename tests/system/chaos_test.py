@@ -1,4 +1,4 @@
-"""A fault of the chaos script. Signals: whole/train_resumed_test.py. SIGKILL: gates."""
+"""A fault of the chaos script. Signals: train_resumed_test.py, SIGKILL: the gates."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Which score is better, and when a run has continued too long without a gain."""
+"""Which score is better, and the steps at which something is due, against counting."""
 
 import functools
 import itertools
@@ -7,11 +7,13 @@ import math
 from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bert_jax.config.phases import Phase
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Task
-from bert_jax.training.run import BestScore
+from bert_jax.training.run import BestScore, EventSchedule
 from configs import tiny
 
 LONG, SHORT = ({"input_ids": (8, size)} for size in (32, 16))
@@ -95,3 +97,36 @@ def test_best_checkpoint_maximizes_its_score(score, given, expected):
     config = tiny.get_config("plain")
     config.evaluate.score = score
     assert Pretraining(config).selection_value(given) == expected
+
+
+counts = st.integers(1, 40)
+
+
+def make_schedule(num_steps, log, save, evaluate, rows, epoch):
+    config = tiny.get_config("plain")
+    config.train.update(num_steps=num_steps, log_every=log, eval_every=evaluate)
+    config.train.update(batch_size=rows, eval_every_epoch=bool(epoch))
+    config.checkpoint.save_every = save
+    return EventSchedule(config, epoch)
+
+
+@given(counts, counts, counts, st.integers(0, 40), counts, st.integers(0, 200))
+def test_due_steps(num_steps, log, save, evaluate, rows, epoch):
+    due = make_schedule(num_steps, log, save, evaluate, rows, epoch)
+    seen = 0
+    for step in range(1, num_steps + 1):
+        epochs_end = any((seen + row + 1) % epoch == 0 for row in range(rows) if epoch)
+        seen += rows
+        last = step == num_steps
+        assert due.should_log(step) == (last or step in range(0, num_steps, log))
+        assert due.should_save(step) == (last or step in range(0, num_steps, save))
+        at = bool(evaluate) and step in range(0, num_steps, evaluate)
+        assert due.should_evaluate(step) == (last or at or epochs_end)
+        assert due.any_event(step) == (
+            due.should_log(step) or due.should_save(step) or due.should_evaluate(step)
+        )
+
+
+def test_due_evaluations_begin_with_the_first_step():
+    assert not make_schedule(10, 1, 1, 1, 8, 8).should_evaluate(0)
+    assert make_schedule(0, 1, 1, 0, 8, 0).should_evaluate(0)

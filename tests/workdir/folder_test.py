@@ -1,5 +1,7 @@
-"""A work directory belongs to one config, also if an older version wrote it. One
-whose config was edited is refused in one line."""
+"""A work directory belongs to one config, and to one run at a time.
+
+Another config, also by an older version, is refused in one line.
+"""
 
 import json
 
@@ -7,9 +9,11 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
+from bert_jax import main
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.workdir import folder
+from tests.runs import kill, start, wait_until
 
 
 def test_run_of_an_own_task_from_before_a_field_was_there(tmp_path):
@@ -49,3 +53,57 @@ def test_run_of_another_task_is_refused_in_a_short_line(tmp_path):
     named = r"task\.name \('pretraining' there, 'text' now\), and \d+ other fields; use"
     with pytest.raises(UserError, match=named):
         folder.check_run(tmp_path, here)
+
+
+HOLDER = """
+import pathlib, sys, time
+from bert_jax.workdir import folder as workdir
+with workdir.lock_workdir(pathlib.Path(sys.argv[1])):
+    pathlib.Path(sys.argv[2]).touch()
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def run(micro):
+    config = f"--config={micro}"
+    return lambda folder, *flags: main.main([config, f"--workdir={folder}", *flags])
+
+
+def content(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.slow
+def test_second_run_is_refused_and_a_killed_one_is_followed(run, tmp_path, capfd):
+    folder, held = tmp_path / "run", tmp_path / "held"
+    process = start(str(folder), str(held), program=("-c", HOLDER))
+    wait_until(held.exists, process)
+    before = content(folder)
+    assert run(folder) == 2
+    assert content(folder) == before
+    (line,) = capfd.readouterr().err.splitlines()
+    words = "another process is training there"
+    assert line.startswith(f"error: --workdir={folder}: {words}")
+    kill(process)
+    assert run(folder, "--config.train.num_steps=2") == 0
+    assert (folder / "checkpoints" / "2").exists()
+
+
+def test_refused_run_leaves_no_folder(run, tmp_path, capfd):
+    folder = tmp_path / "new" / "run"
+    assert run(folder, "--config.init_from=nowhere") == 2
+    assert list(tmp_path.iterdir()) == []
+    folder.mkdir(parents=True)
+    assert run(folder, "--config.init_from=nowhere") == 2
+    assert list(folder.iterdir()) == []
+    assert capfd.readouterr().err.count("error: ") == 2
+
+
+def test_workdir_that_is_a_file_is_refused(run, tmp_path, capfd):
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        assert run(path) == 2
+        err = capfd.readouterr().err
+        assert str(tmp_path / "file") in err and err.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "mine"
