@@ -50,18 +50,19 @@ HERE = Path(__file__).resolve().parent
 GOLDEN = HERE / "golden"
 # Files whose tests are slow without a mark: those outside BERT's own path.
 SLOW_FILES = (
-    *("experiments_", "experiments/ahead_", "experiments/hlo_", "experiments/plan_"),
-    *("examples/", "pages/docs_commands_", "data/columns_"),
+    *("experiments/", "examples/", "pages/docs_commands_", "data/columns_"),
     *("families/elmo/", "whole/elmo_"),
     *("models/kernels/activation_", "models/kernels/fused_"),
     *("models/kernels/splash_", "models/kernels/whole_row_"),
 )
+QUICK_FILES = ("experiments/estimate_", "experiments/programs_")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.relative_to(HERE).as_posix().startswith(SLOW_FILES):
+        path = item.path.relative_to(HERE).as_posix()
+        if path.startswith(SLOW_FILES) and not path.startswith(QUICK_FILES):
             item.add_marker("slow")
 
 
