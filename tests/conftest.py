@@ -61,7 +61,7 @@ QUICK_FILES = ("experiments/estimate_", "experiments/programs_")
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        path = item.path.relative_to(HERE).as_posix()
+        path = item.path.resolve().relative_to(HERE).as_posix()
         if path.startswith(SLOW_FILES) and not path.startswith(QUICK_FILES):
             item.add_marker("slow")
 
