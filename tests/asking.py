@@ -6,11 +6,11 @@ from pathlib import Path
 
 import jax
 import pytest
-from micro import bert_config, initial_params
 
 from bert_jax.convert import export, layout
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.heads import init_model
+from tests.micro import bert_config, initial_params
 
 PIECES = 8000  # the first of bert-base-uncased's, the most frequent
 MODEL = (

@@ -2,6 +2,8 @@
 
 import fcntl
 import gc
+import importlib.util
+import json
 import os
 import random
 import shutil
@@ -33,6 +35,7 @@ if os.environ["JAX_PLATFORMS"] == "cpu":
     )
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from tests import micro_config, shapes, shared_cache
 
@@ -40,21 +43,26 @@ from tests import micro_config, shapes, shared_cache
 signal.signal(signal.SIGINT, signal.default_int_handler)
 shared_cache.write_whole()
 shapes.check("bert_jax")
-pytest.register_assert_rewrite("runs", "asking", "extracting")
+pytest.register_assert_rewrite("tests.runs", "tests.asking")
 
 
+HERE = Path(__file__).resolve().parent
+GOLDEN = HERE / "golden"
 # Files whose tests are slow without a mark: those outside BERT's own path.
 SLOW_FILES = (
-    *("experiments_", "examples_", "docs_commands_", "columns_"),
-    *("elmo_", "fused_", "splash_"),
-    *("whole_row_", "ahead_", "compiled_ahead_", "plan_", "hlo_"),
+    *("experiments/", "examples/", "pages/docs_commands_", "data/columns_"),
+    *("families/elmo/", "whole/elmo_"),
+    *("models/kernels/activation_", "models/kernels/fused_"),
+    *("models/kernels/splash_", "models/kernels/whole_row_"),
 )
+QUICK_FILES = ("experiments/estimate_", "experiments/programs_")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.name.startswith(SLOW_FILES):
+        path = item.path.resolve().relative_to(HERE).as_posix()
+        if path.startswith(SLOW_FILES) and not path.startswith(QUICK_FILES):
             item.add_marker("slow")
 
 
@@ -65,8 +73,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    if "runs" in sys.modules:
-        sys.modules["runs"].end_servers()
+    if "tests.runs" in sys.modules:
+        sys.modules["tests.runs"].end_servers()
     if "PYTEST_XDIST_WORKER" not in os.environ:
         shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
@@ -82,7 +90,7 @@ def signals_as_before():
 @pytest.fixture
 def one_device():
     """Runs in this process are on one device."""
-    from runs import one_device
+    from tests.runs import one_device
 
     with one_device():
         yield
@@ -228,7 +236,7 @@ def plain(
     micro: str, once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A finished run: twenty steps on one device."""
-    from runs import finish, start
+    from tests.runs import finish, start
 
     def train(folder: Path) -> None:
         finish(start(f"--config={micro}", f"--workdir={folder / 'run'}"))
@@ -241,7 +249,7 @@ def plain(
 @pytest.fixture(scope="session")
 def left_to_right(micro: str, once: Callable[..., Path]) -> Path:
     """A finished run of a left-to-right model, which tests only read."""
-    from runs import finish, start
+    from tests.runs import finish, start
 
     def train(folder: Path) -> None:
         given = (f"--config={micro}", f"--workdir={folder / 'run'}")
@@ -253,10 +261,10 @@ def left_to_right(micro: str, once: Callable[..., Path]) -> Path:
 @pytest.fixture
 def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Yields a Hugging Face Hub. Its client's cache is in the test's own folder."""
-    from fake_hub import serving
     from huggingface_hub import constants
 
     from bert_jax.runtime import hub
+    from tests.fake_hub import serving
 
     with serving() as fake:
         template = fake.url + "/{repo_id}/resolve/{revision}/{filename}"
@@ -269,3 +277,48 @@ def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         hub.download_snapshot.cache_clear()
         yield fake
         hub.download_snapshot.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def golden() -> ModuleType:
+    """tests/golden/make_transformers.py, with its output as CASES and ARRAYS."""
+    path = GOLDEN / "make_transformers.py"
+    spec = importlib.util.spec_from_file_location("make_transformers", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.CASES = json.loads((GOLDEN / "transformers.json").read_text())["cases"]
+    module.ARRAYS = load_file(GOLDEN / "transformers.safetensors")
+    return module
+
+
+@pytest.fixture(scope="session")
+def write_folder(golden):
+    """Writes a case of `golden` as a model folder, which is new."""
+
+    def write(folder, case, fields=None, change=None):
+        folder.mkdir()
+        stored = golden.CASES[case]
+        config = {**stored["config"], **(fields or {})}
+        tensors = golden.random_tensors(stored["shapes"], seed=0)
+        if change is not None:
+            tensors = change(tensors) or tensors
+        (folder / "config.json").write_text(json.dumps(config))
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        pieces += [chr(ord("a") + n) for n in range(26)]
+        pieces += [f"##{chr(ord('a') + n)}" for n in range(config["vocab_size"] - 31)]
+        (folder / "vocab.txt").write_text("".join(f"{p}\n" for p in pieces))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def make_folder(write_folder, tmp_path):
+    """Writes a folder as `write_folder` does, in any temporary location."""
+
+    def make(case="BertForPreTraining-three_heads", fields=None, change=None):
+        folder = tmp_path / f"folder_{len(list(tmp_path.iterdir()))}"
+        return write_folder(folder, case, fields, change)
+
+    return make

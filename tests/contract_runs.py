@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from runs import MAIN, finish, start
+from tests.runs import MAIN, finish, start
 
 ELMO = """
 extends = "elmo:size=tiny"

@@ -1,4 +1,4 @@
-"""Every kind of task, over a few records, for the checks of tests/contract_test.py."""
+"""Every kind of task, over a few records, for whole/contract_test.py."""
 
 import random
 from collections.abc import Callable, Mapping

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
-from fake_bucket import FakeGcs
+from tests.fake_bucket import FakeGcs
 
 Fake = TypeVar("Fake")
 

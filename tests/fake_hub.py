@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from fake_bucket import Answer
-from fake_gcs import served
+from tests.fake_bucket import Answer
+from tests.fake_gcs import served
 
 API = "/api/(?:models|datasets)"
 

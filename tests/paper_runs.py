@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
-import stand_ins
-from runs import taken
 
 from bert_jax.config import configuration
 from experiments.paper import __main__ as paper
 from experiments.paper import options, runs
+from tests import stand_ins
+from tests.runs import taken
 
 
 @functools.cache

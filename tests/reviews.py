@@ -4,7 +4,7 @@ import json
 import random
 from pathlib import Path
 
-import runs
+from tests import runs
 
 GOOD, BAD = ["fine", "lovely", "great", "superb"], ["dull", "poor", "awful", "bad"]
 PLAIN = ["the", "a", "film", "story", "was", "is", "very", "and", "it", "plot"]

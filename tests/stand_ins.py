@@ -5,9 +5,9 @@ import io
 from collections.abc import Callable, Sequence
 
 import pytest
-from runs import here
 
 from experiments.lib import runner
+from tests.runs import here
 
 # Gets the arguments. Its output is the program's output, and it ends with a status
 # as a program does, by sys.exit.

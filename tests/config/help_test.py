@@ -5,12 +5,12 @@ import subprocess
 import sys
 
 import pytest
-from runs import here
 
 from bert_jax.config import command_line, configuration, fields
 from bert_jax.errors import UserError
 from bert_jax.families.elmo import fields as elmo
 from bert_jax.registry import FAMILIES
+from tests.runs import here
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

@@ -8,7 +8,6 @@ from unittest import mock
 import jax
 import numpy as np
 import pytest
-from micro import bert_config, initial_params
 from safetensors.numpy import save_file
 
 import bert_jax
@@ -22,6 +21,7 @@ from bert_jax.models.heads import init_model
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from bert_jax.tokenization.wordpiece import WORDPIECE
 from bert_jax.training import run_config
+from tests.micro import bert_config, initial_params
 
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from preparing import contents, made, make_config, prepared, write_corpus
 
 from bert_jax.data import chunks
 from bert_jax.data.chunks import Chunk
 from bert_jax.data.columns import Column, Table
 from bert_jax.data.writing import Job, Part
 from bert_jax.errors import UserError
+from tests.data.preparing import contents, made, make_config, prepared, write_corpus
 
 TWO, TWICE = "--direct_num_workers=2", "--direct_runner_bundle_repeat=2"
 
@@ -57,7 +57,8 @@ def fails_at_three(_, chunk):
 
 @pytest.fixture(autouse=True)
 def workers_find_this_module(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}", prepend=os.pathsep)
+    root = f"{Path(__file__).parents[2]}"
+    monkeypatch.setenv("PYTHONPATH", root, prepend=os.pathsep)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # for Beam's messages
 
 

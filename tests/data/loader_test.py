@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from preparing import of_corpus, prepared, same
 
 from bert_jax import tokenization
 from bert_jax.data import loader
 from bert_jax.tasks.pretraining import Pretraining
+from tests.data.preparing import of_corpus, prepared, same
 
 
 @pytest.fixture(scope="module")

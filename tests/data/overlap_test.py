@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from preparing import make_config, prepared, read
 
 from bert_jax.data import chunks, corpus, overlap, prepare, workers
 from bert_jax.errors import UserError
+from tests.data.preparing import make_config, prepared, read
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from preparing import contents, of_corpus, prepared, same
 
 from bert_jax.data import loader, packing
 from bert_jax.data.packing import PackedRows, group_texts
 from bert_jax.data.rows import Feature, Rows
+from tests.data.preparing import contents, of_corpus, prepared, same
 
 LENGTH = 48
 

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from preparing import made, make_config, names, read, write_corpus
-from runs import LIMIT
 
 from bert_jax.data import prepare, writing
 from bert_jax.errors import Interrupted, UserError
 from bert_jax.runtime import storage
+from tests.data.preparing import made, make_config, names, read, write_corpus
+from tests.runs import LIMIT
 
 
 @pytest.fixture
@@ -67,17 +67,16 @@ def test_prepare_leaves_nothing_of_a_bad_file(config, tmp_path):
 RUN = """
 import sys
 from pathlib import Path
-sys.path[:0] = sys.argv[1:3]
-import preparing
-print(preparing.made(preparing.make_config(Path(sys.argv[3])), 32))
+sys.path.insert(0, sys.argv[1])
+from tests.data import preparing
+print(preparing.made(preparing.make_config(Path(sys.argv[2])), 32))
 """
 
 
 @pytest.mark.slow
 def test_prepare_in_two_processes_at_once(config, tmp_path):
     root = Path(prepare.__file__).parents[2]
-    paths = map(str, (root, Path(__file__).parent, tmp_path))
-    command = [sys.executable, "-c", RUN, *paths]
+    command = [sys.executable, "-c", RUN, str(root), str(tmp_path)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in "12"]
     first, second = (process.communicate(timeout=LIMIT)[0].strip() for process in both)
     assert first == second

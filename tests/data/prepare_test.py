@@ -1,4 +1,4 @@
-"""Preparation as a whole: the output, its completeness and its name."""
+"""Preparation as a whole: the output, its completeness, its name, its report."""
 
 import json
 import random
@@ -7,7 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from preparing import (
+
+from bert_jax import tokenization
+from bert_jax.data import chunks, corpus, prepare, workers
+from bert_jax.errors import UserError
+from tests.data.preparing import (
     LENGTH,
     WORDS,
     contents,
@@ -18,10 +22,6 @@ from preparing import (
     read,
     write_corpus,
 )
-
-from bert_jax import tokenization
-from bert_jax.data import chunks, corpus, prepare, workers
-from bert_jax.errors import UserError
 
 
 @pytest.fixture
@@ -244,3 +244,20 @@ def test_damaged_table_is_named_in_one_line(config, size):
             path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(UserError, match=f"{data.folder}: cannot be read .*; delete"):
         data.table("train")
+
+
+@pytest.mark.slow
+def test_report_has_the_figures_of_the_folder(tmp_path):
+    write_corpus(tmp_path / "corpus.txt", documents=60)
+    path = tmp_path / "corpus.txt"
+    path.write_text(path.read_text().replace("\n\n", "\nAll rights reserved.\n\n"))
+    config = make_config(tmp_path, **{"tokenizer.vocab_size": 20})
+    folder = made(config)
+    text = prepare.report_text(prepare.open_folder(folder))
+    rows = read(folder, "train")
+    tokens = np.concatenate([tokens for a, b, _ in rows for tokens in (a, b)])
+    assert f"a pair of train: {len(tokens) / len(rows):.1f} tokens" in text
+    assert f"[UNK]: {(tokens == 1).mean():.3%} of train's tokens" in text
+    totals = json.loads((folder / "preparation.json").read_text())["totals"]
+    assert f"{len(rows):,} pairs" in text and totals["dev"]["left_out"] > 0
+    assert f"not among them: {totals['dev']['left_out']:,} (" in text

@@ -88,9 +88,9 @@ def test_interruption_ends_the_workers(exception):
 
 SCRIPT = """
 import sys
-sys.path[:0] = sys.argv[1:]
+sys.path.insert(0, sys.argv[1])
 from bert_jax.data import workers
-import workers_test
+from tests.data import workers_test
 list(workers.ordered_map(workers_test.reports, None, range(4)))
 """
 
@@ -99,7 +99,7 @@ list(workers.ordered_map(workers_test.reports, None, range(4)))
 def test_workers_end_when_their_parent_is_killed(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     root = Path(workers.__file__).parents[2]
-    command = [sys.executable, tmp_path / "script.py", root, Path(__file__).parent]
+    command = [sys.executable, tmp_path / "script.py", root]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as parent:
         deadline = time.monotonic() + LIMIT
         while not (pids := [int(p.name) for p in tmp_path.glob("[0-9]*")]):

@@ -10,9 +10,9 @@ This file checks that
 - a run and an export made by 743dd25e can still be used.
 
 tests/gates/made.py says how the golden numbers and files were made. The other gates are
-beside the code: golden outputs of `transformers` (tests/convert/huggingface_test.py),
+beside the code: golden outputs of `transformers` (tests/convert/weights_test.py),
 Google's checkpoints (tests/convert/google_test.py), the official scorers
-(tests/scores/).
+(tests/tasks/squad/scores_test.py, tests/tasks/ner/scores_test.py).
 """
 
 import hashlib
@@ -23,8 +23,8 @@ import tarfile
 
 import numpy as np
 import pytest
-import runs
 
+from tests import runs
 from tests.gates import made
 
 NUMBERS = json.loads((made.ROOT / made.GOLDEN / "numbers.json").read_text())

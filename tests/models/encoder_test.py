@@ -8,9 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import init_pretraining
 from scipy.special import erf
-from small_bert import CONFIG, apply, initial_params, random_params
 
 from bert_jax.errors import UserError
 from bert_jax.family import bert_config
@@ -18,6 +16,8 @@ from bert_jax.models.config import pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, count_parameters
 from configs import base, large, tiny
 from tests.close import assert_close
+from tests.micro import init_pretraining
+from tests.models.small_bert import CONFIG, apply, initial_params, random_params
 
 
 @pytest.mark.slow

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import bert_config, initial_params
 
 from bert_jax.models import heads as model_heads
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.layers import Dense
 from bert_jax.tasks.cross_entropy import cross_entropy
 from tests.close import GRADIENT_TERMS, assert_close
+from tests.micro import bert_config, initial_params
 
 CONFIG = bert_config(
     vocab_size=50,

@@ -3,10 +3,10 @@
 import functools
 
 import jax
-import micro
 import numpy as np
 
 from bert_jax.models.heads import BertForPreTraining
+from tests import micro
 
 SIZES = {
     "vocab_size": 50,

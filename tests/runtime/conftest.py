@@ -1,9 +1,9 @@
 """A bucket for the tests of this folder."""
 
 import pytest
-from fake_gcs import serving
 
 from bert_jax.runtime import storage
+from tests.fake_gcs import serving
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from runs import LIMIT, ROOT, anew
 
 from bert_jax.runtime import environment
+from tests.runs import LIMIT, ROOT, anew
 
 TUNABLES = """
 import os, sys

@@ -5,12 +5,12 @@ import shutil
 
 import pytest
 from huggingface_hub import constants
-from runs import here, run
 
 import bert_jax
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
+from tests.runs import here, run
 
 NAME = "people/small-bert"
 

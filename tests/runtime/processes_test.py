@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from runs import finish, finish_all, losses, start, start_together
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes
 from bert_jax.workdir import metrics
 from experiments.sameness import equal_runs
+from tests.runs import finish, finish_all, losses, start, start_together
 
 
 @pytest.mark.slow

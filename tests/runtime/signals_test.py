@@ -8,10 +8,10 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from runs import LIMIT, ROOT, finish, start
 
 from bert_jax.errors import Interrupted
 from bert_jax.runtime import signals
+from tests.runs import LIMIT, ROOT, finish, start
 
 
 def send(number):

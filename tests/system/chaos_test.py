@@ -1,11 +1,11 @@
-"""A fault of the chaos script. Signals: run_resumed_test.py, SIGKILL: the gates."""
+"""A fault of the chaos script. Signals: train_resumed_test.py, SIGKILL: the gates."""
 
 import random
 
 import pytest
-from runs import start
 
 from tests.gates import made
+from tests.runs import start
 from tests.system import chaos
 from tests.system.chaos import Fault
 

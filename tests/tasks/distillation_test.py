@@ -9,11 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract_tasks import CONTRACT, create
 from flax import linen as nn
-from micro import initial_params
-from micro_data import KINDS
-from runs import here, run, write_pairs
 
 from bert_jax import tasks
 from bert_jax.config import configuration
@@ -21,6 +17,10 @@ from bert_jax.convert import export, layout, weights
 from bert_jax.convert.layout import Weights
 from bert_jax.tasks import distillation
 from tests import micro_config
+from tests.contract_tasks import CONTRACT, create
+from tests.micro import initial_params
+from tests.micro_data import KINDS
+from tests.runs import here, run, write_pairs
 
 TERMS = {f"task.teacher_{term}": 0.5 for term in distillation.LAYER_TERMS}
 ALL = slice(None)

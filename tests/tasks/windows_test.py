@@ -6,13 +6,13 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from micro import initial_params
-from small_texts import shrunk
 
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.tasks import create_task, windows
 from configs.finetune import text
+from tests.micro import initial_params
+from tests.tasks.small_texts import shrunk
 
 LONG = " ".join("abcdefgh"[i * i % 8] for i in range(31))
 

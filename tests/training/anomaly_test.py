@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from runs import run
 
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import anomaly, optimizer, step
 from bert_jax.training.step import init_state
 from bert_jax.training.transforms import accumulate
 from bert_jax.workdir import metrics
+from tests.runs import run
 
 
 def judged(values):

@@ -1,18 +1,23 @@
-"""Rows are computed in chunks on a CPU, and answered as if together."""
+"""Rows are answered in chunks as if together, and results of several seeds apart."""
 
 import functools
+from unittest import mock
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import answerer, initial_params, small_config
 
 from bert_jax.config import configuration
 from bert_jax.data.rows import BatchSize, Feature
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.heads import init_model
-from bert_jax.tasks.task import Predictor
+from bert_jax.tasks.task import Predictor, Results, Task
 from bert_jax.training import inference, sharding
+from bert_jax.training.inference import Evaluator
+from bert_jax.training.seeds import Seeds
+from configs import tiny
+from tests.micro import answerer, initial_params, small_config
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +112,48 @@ def test_parameters_are_rounded_once_and_outputs_are_the_same():
     before, after = jax.jit(outputs)(params, batch), jax.jit(outputs)(rounded, batch)
     for one, other in zip(*map(jax.tree.leaves, (before, after)), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """An evaluator of two seeds whose outputs are their parameters, without a model."""
+
+    def evaluator(**options):
+        config = tiny.get_config("plain")
+        config.train.seeds = 2
+        task = mock.create_autospec(Task, instance=True)
+        task.fitted, task.dev_splits = {"threshold": 0.0}, ("dev",)
+        task.outputs = lambda params, batch: params
+
+        def with_fitted(fitted):
+            def results(split, fetched, *, learns):
+                value = float(fetched[0]) if learns else fitted["threshold"]
+                return Results({"score": value}, {"threshold": value})
+
+            return mock.Mock(results=results)
+
+        task.with_fitted = with_fitted
+        monkeypatch.setattr(
+            Evaluator, "fetch", lambda self, params, split, now: [params]
+        )
+        mesh = sharding.make_mesh(config)
+        return Evaluator(task, Seeds(config), mesh, **options)
+
+    return evaluator
+
+
+def scores(evaluator, split, now=1):
+    results = evaluator.results(jnp.array([3.0, 4.0]), split, now)
+    return [each.scores["score"] for each in results]
+
+
+def test_evaluator_keeps_each_seed_s_fitted_values(make):
+    evaluator = make()
+    assert scores(evaluator, "test") == [0.0, 0.0]
+    assert scores(evaluator, "dev") == [3.0, 4.0]
+    assert scores(evaluator, "test", now=2) == [3.0, 4.0]
+
+
+def test_evaluator_fits_nothing_unless_it_learns(make):
+    evaluator = make(learns=False)
+    assert scores(evaluator, "dev") == [0.0, 0.0]

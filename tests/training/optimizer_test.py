@@ -8,9 +8,9 @@ import numpy as np
 import optax
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
-from optimizer_config import make_config
 
 from bert_jax.training import optimizer
+from tests.training.optimizer_config import make_config
 
 
 def layer(leading: tuple[int, ...], fill) -> dict:

@@ -7,11 +7,11 @@ import optax
 import pytest
 from absl import logging as absl_logging
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from runs import no_room
 
 from bert_jax.errors import UserError
 from bert_jax.training.step import init_state
 from bert_jax.workdir.checkpoint import Checkpoints, has_checkpoint
+from tests.runs import no_room
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 import pytest
-from runs import no_room
 from tensorboardX.proto import event_pb2
 
 from bert_jax.workdir import metrics
 from bert_jax.workdir.metrics import MetricWriter
+from tests.runs import no_room
 
 
 def read(workdir):

@@ -6,11 +6,11 @@ import sys
 import types
 
 import pytest
-from runs import run
 
 from bert_jax.errors import UserError
 from bert_jax.workdir import metrics, trackers
 from bert_jax.workdir.trackers import Trackers
+from tests.runs import run
 
 CONFIG = {"train.num_steps": 20, "optimizer.learning_rate": 1e-3}
 

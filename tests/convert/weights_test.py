@@ -1,0 +1,402 @@
+"""Hugging Face folders in: parity with stored numbers, odd forms, damaged folders."""
+
+import dataclasses
+import json
+import os
+import sys
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from flax import serialization
+from safetensors.numpy import load_file, save_file
+
+from bert_jax import pretrained
+from bert_jax.convert import weights
+from bert_jax.errors import UserError
+from tests.close import equal
+
+CASES = [
+    "BertModel-three_heads",
+    "BertForPreTraining-three_heads",
+    "BertForPreTraining-wide",
+    "BertForPreTraining-deep",
+    "BertForMaskedLM-three_heads",
+    "BertForNextSentencePrediction-three_heads",
+    "BertForSequenceClassification-three_heads",
+    "BertForTokenClassification-three_heads",
+    "BertForQuestionAnswering-three_heads",
+    "BertForMultipleChoice-three_heads",
+]
+TOLERANCE = 1e-5  # relative to the largest magnitude
+
+
+def real(array, mask):
+    """The values at tokens, where the array has a row for each position."""
+    mask = mask.astype(bool)
+    return array[mask] if array.shape[: mask.ndim] == mask.shape else array
+
+
+def assert_close(ours, theirs, mask, tolerance=TOLERANCE):
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert ours.shape == theirs.shape
+    ours, theirs = real(ours, mask), real(theirs, mask)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * abs(theirs).max())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equals_what_transformers_computed(golden, make_folder, case):
+    bert = pretrained.load(make_folder(case))
+    batch = golden.inputs(golden.CASES[case]["config"])
+    mask = batch["input_mask"]
+    outputs = bert.apply(**batch)
+    expected = [key for key in golden.ARRAYS if key.startswith(f"{case}/")]
+    assert expected
+    for key in expected:
+        name, theirs = key.partition("/")[2], golden.ARRAYS[key]
+        if name == "hidden_states":
+            for ours, layer in zip(outputs[name], theirs, strict=True):
+                assert_close(ours, layer, mask)
+        else:
+            assert_close(outputs[name], theirs, mask)
+    heads = golden.OUTPUTS[case.partition("-")[0]]
+    has_pooler = "pooler" in bert.params["bert"]
+    assert set(outputs) - {"pooled"} == {"hidden_states", *heads} - {"pooled"}
+    assert ("pooled" in outputs) == has_pooler
+
+
+@pytest.mark.slow
+def test_bfloat16_stays_within_bounds(golden, make_folder):
+    """Matrix products in bfloat16, whose 8 bits round by up to 0.4%, against float32:
+    1.4% in the mean square and 1.7% at most were measured."""
+    case = "BertForPreTraining-deep"
+    folder = make_folder(case)
+    found = weights.read_weights(folder)
+    config = dataclasses.replace(found.config, dtype="bfloat16")
+    bert = pretrained.Bert(folder, dataclasses.replace(found, config=config))
+    batch = golden.inputs(golden.CASES[case]["config"])
+    outputs = bert.apply(**batch)
+    for name in ("masked_lm_logits", "next_sentence_logits"):
+        theirs = real(golden.ARRAYS[f"{case}/{name}"], batch["input_mask"])
+        error = real(np.asarray(outputs[name]), batch["input_mask"]) - theirs
+        assert 1e-4 < np.sqrt((error**2).mean() / (theirs**2).mean()) < 0.03
+        assert abs(error).max() < 0.04 * abs(theirs).max()
+
+
+def without_prefix(tensors):
+    return {name.removeprefix("bert."): value for name, value in tensors.items()}
+
+
+def old_names(tensors):
+    return {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): value
+        for name, value in tensors.items()
+    }
+
+
+def with_copies(tensors):
+    """As older versions saved: tied parameters twice, and a buffer."""
+    matrix = tensors["bert.embeddings.word_embeddings.weight"]
+    return tensors | {
+        "cls.predictions.decoder.weight": matrix.copy(),
+        "cls.predictions.decoder.bias": tensors["cls.predictions.bias"].copy(),
+        "bert.embeddings.position_ids": np.arange(8)[None],
+    }
+
+
+@pytest.mark.parametrize("change", [without_prefix, old_names, with_copies])
+def test_older_forms_are_the_same(make_folder, change):
+    expected = weights.read_weights(make_folder())
+    found = weights.read_weights(make_folder(change=change))
+    assert equal(found.params, expected.params)
+    assert found.left_over == ()
+
+
+@pytest.mark.parametrize("prefix", ["model.", "_orig_mod.module."])
+def test_prefix_of_all_names_is_taken_off(make_folder, prefix):
+    expected = weights.read_weights(make_folder())
+
+    def change(tensors):
+        return {prefix + name: array for name, array in tensors.items()}
+
+    found = weights.read_weights(make_folder(change=change))
+    assert equal(found.params, expected.params)
+
+
+def as_flax(tensors):
+    """The tree of flax_model.msgpack: a kernel is [inputs, outputs] there."""
+    tree = {}
+    for name, array in tensors.items():
+        *inner, last = name.split(".")
+        if last == "weight":
+            kinds = {"LayerNorm": "scale", "layer_norm": "scale"}
+            embeds = inner[-1].endswith("_embeddings")
+            last = "embedding" if embeds else kinds.get(inner[-1], "kernel")
+        leaf = tree
+        for key in inner:
+            leaf = leaf.setdefault(key, {})
+        leaf[last] = array.T if last == "kernel" else array
+    return tree
+
+
+@pytest.mark.parametrize(("case", "wrapped"), [(CASES[1], False), (CASES[6], True)])
+def test_file_of_flax_is_read(make_folder, case, wrapped):
+    folder = make_folder(case)
+    expected = weights.read_weights(folder)
+    tree = as_flax(load_file(folder / "model.safetensors"))
+    tree = {"params": tree} if wrapped else tree
+    (folder / "model.safetensors").unlink()
+    (folder / "flax_model.msgpack").write_bytes(serialization.msgpack_serialize(tree))
+    found = weights.read_weights(folder)
+    assert equal(found.params, expected.params)
+    assert (found.left_over, found.labels) == (expected.left_over, expected.labels)
+
+
+def test_damaged_file_of_flax_is_one_line(make_folder):
+    folder = make_folder()
+    (folder / "model.safetensors").unlink()
+    (folder / "flax_model.msgpack").write_bytes(b"")
+    with pytest.raises(UserError, match=r"msgpack: .*not a file of Flax's weights"):
+        weights.read_weights(folder)
+
+
+@pytest.mark.parametrize(("dtype", "shards"), [("float32", 1), ("bfloat16", 2)])
+def test_files_of_pytorch_are_read(torch, make_folder, dtype, shards):
+    folder = make_folder()
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    kind = getattr(torch, dtype)
+    saved = {name: torch.tensor(value, dtype=kind) for name, value in tensors.items()}
+    files = {name: "pytorch_model.bin" for name in saved}
+    if shards > 1:
+        files = {
+            name: f"pytorch_model-0000{number % shards + 1}-of-0000{shards}.bin"
+            for number, name in enumerate(saved)
+        }
+        index = folder / "pytorch_model.bin.index.json"
+        index.write_text(json.dumps({"weight_map": files}))
+    for file in {*files.values()}:
+        part = {name: saved[name] for name in saved if files[name] == file}
+        torch.save(part, folder / file)
+    rounded = {name: value.float().numpy() for name, value in saved.items()}
+    other = make_folder(change=lambda _: rounded)
+    expected = weights.read_weights(other)
+    found = weights.read_weights(folder)
+    assert equal(found.params, expected.params)
+    assert found.left_over == expected.left_over
+
+
+class Runs:
+    """A pickle of it would make a folder."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_code_in_a_file_of_pytorch_is_not_run(
+    torch, make_folder, tmp_path, monkeypatch
+):
+    folder = make_folder()
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": Runs(tmp_path / "made")}, folder / "pytorch_model.bin")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "__version__", "2.5.1+cpu")
+        with pytest.raises(UserError, match=r"bin: a pickle.* torch 2.5.1.*2025-32434"):
+            weights.read_weights(folder)
+    with pytest.raises(UserError, match=r"pytorch_model.bin: .*more than tensors"):
+        weights.read_weights(folder)
+    assert not (tmp_path / "made").exists()
+
+
+def test_file_of_pytorch_needs_it(make_folder, monkeypatch):
+    folder = make_folder()
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UserError, match=r"pip install torch.*weights_only=True"):
+        weights.read_weights(folder)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
+def test_tensors_of_other_precisions_become_float32(make_folder, dtype):
+    def change(tensors):
+        return {name: value.astype(dtype) for name, value in tensors.items()}
+
+    expected = jax.tree.map(
+        lambda x: x.astype(dtype).astype(np.float32),
+        weights.read_weights(make_folder()).params,
+    )
+    found = weights.read_weights(make_folder(change=change)).params
+    assert equal(found, expected)
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(found))
+
+
+def test_shards(make_folder):
+    folder = make_folder()
+    expected = weights.read_weights(folder).params
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    index = {}
+    for number in range(3):
+        shard = f"model-0000{number + 1}-of-00003.safetensors"
+        part = {name: tensors[name] for name in names[number::3]}
+        save_file(part, folder / shard)
+        index |= dict.fromkeys(part, shard)
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    assert equal(weights.read_weights(folder).params, expected)
+
+    (folder / shard).unlink()
+    with pytest.raises(UserError, match=f"names '{shard}', which does not"):
+        weights.read_weights(folder)
+
+
+def test_folder_without_a_pooler(make_folder):
+    def change(tensors):
+        return {k: v for k, v in tensors.items() if "pooler" not in k}
+
+    bert = pretrained.load(make_folder("BertModel-three_heads", change=change))
+    found = bert.encode(["a b", "c"], ["d", "e f g"])
+    assert found["hidden_states"].shape == (2, 7, 12) and "pooled" not in found
+    case = "BertForSequenceClassification-three_heads"
+    classifier = pretrained.load(make_folder(case, change=change))
+    assert classifier.heads == ()
+    with pytest.raises(UserError, match=r"needs: .*sequence_classification"):
+        classifier.predict(["a b"])
+
+
+@pytest.mark.slow
+def test_encode_is_apply_row_by_row(make_folder):
+    bert = pretrained.load(make_folder("BertModel-three_heads"))
+    texts = ["a", "B c d", "é", "a b c d e f"]
+    found = bert.encode(texts)
+    hidden, pooled = found["hidden_states"], found["pooled"]
+    assert hidden.shape == (4, 8, 12) and pooled.shape == (4, 12)
+    for row, ids in enumerate([[2, 5, 3], [2, 6, 7, 8, 3], [2, 9, 3]]):
+        alone = bert.apply([ids], np.ones((1, len(ids))), np.zeros((1, len(ids))))
+        last = alone["hidden_states"][-1][0]
+        np.testing.assert_allclose(hidden[row, : len(ids)], last, atol=1e-5)
+        np.testing.assert_allclose(pooled[row], alone["pooled"][0], atol=1e-5)
+    many = bert.encode(texts * 20)
+    np.testing.assert_allclose(many["pooled"][::4], pooled[:1].repeat(20, 0), atol=1e-6)
+    with pytest.raises(UserError, match="text 1: 9 tokens"):
+        bert.encode(["a", "a b c d e f g"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "ids"),
+    [
+        ({}, "A b", [2, 5, 6, 3]),
+        ({"do_lower_case": True}, "É", [2, 9, 3]),
+        ({"do_lower_case": False}, "A b", [2, 1, 6, 3]),
+        ({"do_lower_case": True, "strip_accents": False}, "É", [2, 1, 3]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["vocab.txt", "tokenizer.json"])
+def test_tokenizer_config_decides_on_case(make_folder, fields, text, ids, kind):
+    folder = make_folder()
+    (folder / "tokenizer_config.json").write_text(json.dumps(fields))
+    config = weights.read_weights(folder).config
+    if kind == "tokenizer.json":
+        tokenizer = weights.find_source(make_folder()).tokenizer(config)
+        tokenizer.save(str(folder / kind))
+        (folder / "vocab.txt").unlink()
+    assert weights.find_source(folder).tokenizer(config).encode(text).ids == ids
+
+
+def test_vocabulary_with_capitals_is_cased(make_folder):
+    folder = make_folder()
+    text = (folder / "vocab.txt").read_text()
+    (folder / "vocab.txt").write_text(text.replace("\nz\n", "\nZ\n"))
+    tokenizer = weights.find_source(folder).tokenizer(
+        weights.read_weights(folder).config
+    )
+    assert tokenizer.encode("Z z").tokens == ["[CLS]", "Z", "[UNK]", "[SEP]"]
+
+
+def test_pretraining_heads_are_kept(make_folder):
+    """Files of BertForMaskedLM often hold the other head and the pooler as well."""
+    fields = {"architectures": ["BertForMaskedLM"]}
+    found = weights.read_weights(make_folder(fields=fields))
+    assert found.architecture == "BertForPreTraining"
+    assert found.heads == ("masked_lm", "next_sentence")
+
+
+def truncate(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def no_config(folder):
+    (folder / "config.json").unlink()
+
+
+def pickle(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (truncate, "model.safetensors: .*damaged: export or copy it again; "),
+        (no_config, "config.json: cannot be read"),
+        (pickle, "pytorch_model.bin: (needs torch|.*or is damaged: copy it again)"),
+    ],
+)
+def test_damaged_files(make_folder, damage, message):
+    folder = make_folder()
+    damage(folder)
+    assert_one_line(message, lambda: pretrained.load(folder).tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model_type": "deberta"}, "model_type is 'deberta'"),
+        ({"hidden_size": 16}, r"\(50, 12\).*\(50, 16\)|does not divide"),
+    ],
+)
+def test_configs_that_do_not_go_with_the_weights(make_folder, fields, message):
+    folder = make_folder(fields=fields)
+    assert_one_line(message, lambda: weights.read_weights(folder))
+
+
+def not_a_number(tensors):
+    tensors["bert.pooler.dense.weight"][3, 4] = np.nan
+
+
+def test_damaged_tensor(make_folder):
+    folder = make_folder(change=not_a_number)
+    message = "bert.pooler.dense.weight has NaN"
+    assert_one_line(message, lambda: weights.read_weights(folder))
+
+
+def test_vocabulary_of_another_size(make_folder):
+    folder = make_folder()
+    with (folder / "vocab.txt").open("a") as file:
+        file.write("more\n")
+    assert_one_line("51 pieces.*50", lambda: pretrained.load(folder).tokenizer)
+
+
+def test_folder_that_is_missing(tmp_path):
+    assert_one_line("no such folder", lambda: pretrained.load(tmp_path / "x"))
+    assert_one_line("no weights", lambda: pretrained.load(tmp_path))
+
+
+def assert_one_line(message, function):
+    with pytest.raises(UserError, match=message) as caught:
+        function()
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_unfinished_run_is_no_folder_of_weights(tmp_path):
+    for name in ("config.json", "checkpoints"):
+        (tmp_path / name).write_text("{}")
+    assert_one_line("is this a run's folder", lambda: pretrained.load(tmp_path))

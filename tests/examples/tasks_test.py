@@ -1,0 +1,143 @@
+"""The tasks of examples/: their losses by NumPy, runs, and answers to rows."""
+
+import json
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.config import configuration
+from bert_jax.tasks.finetuning import Finetuning
+from bert_jax.tasks.task import Task
+from bert_jax.workdir import metrics
+from examples.answerable import Answerable
+from examples.multi_task import TABLES, MultiTask
+from tests.forked import ROOT
+from tests.micro_data import WORDS, write_inputs
+from tests.runs import here, run
+
+SMALL = (
+    *("--config.model.hidden_size=32", "--config.model.num_hidden_layers=1"),
+    *("--config.model.num_attention_heads=2", "--config.model.intermediate_size=64"),
+    *("--config.model.max_position_embeddings=32", "--config.task.max_seq_length=32"),
+    *("--config.tokenizer.vocab_file=in/vocab.txt", "--config.train.batch_size=8"),
+    *("--config.train.num_steps=160", "--config.optimizer.learning_rate=0.005"),
+    "--config.evaluate.batch_size=8",
+)
+TONES = {"good": WORDS[0], "bad": WORDS[1]}
+TOPICS = {"sea": WORDS[2], "sky": WORDS[3], "land": WORDS[4]}
+
+
+def path(name: str) -> str:
+    return str(ROOT / "examples" / f"{name}.py")
+
+
+def mean_loss(task: Task) -> tuple[dict, dict, float]:
+    """Returns a batch, the model's logits for it without dropout, and their loss."""
+    params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+    params = jax.tree.map(lambda x: 20.0 * x, params)  # logits that differ
+    batch = jax.tree.map(jnp.asarray, next(task.batches(0, slice(None), 0)))
+    logits = jax.device_get(task.logits(params, batch))
+    loss, weight = task.loss(params, batch, None), task.loss_weights(batch)
+    (name,) = loss
+    return jax.device_get(batch), logits, float(loss[name] / weight[name])
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    return logits - np.log(np.sum(np.exp(logits), axis=-1, keepdims=True))
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """Two tables whose labels are words of their texts."""
+    monkeypatch.chdir(tmp_path)
+    write_inputs("text", tmp_path)
+    rng = np.random.default_rng(0)
+    for table, words in (("topic", TOPICS), ("tone", TONES)):
+        for split, count in (("train", 40), ("dev", 12)):
+            lines = ["text,label"]
+            for label in rng.choice([*words], count):
+                text = [words[label], *rng.choice(WORDS[5:], rng.integers(1, 9))]
+                lines.append(f"{' '.join(text)},{label}")
+            (tmp_path / f"{table}_{split}.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+def test_two_tables_share_an_encoder(tables):
+    files = [f"--config.task.{x}_file={{}}_{x}.csv" for x in ("train", "dev")]
+    _, error = run(path("multi_task"), tables / "run", *SMALL, *files)
+    assert metrics.read_metrics(tables / "run", "dev")[-1]["accuracy"] > 0.8, error
+    lines = (tables / "run" / "predictions" / "dev.jsonl").read_text().splitlines()
+    assert len(lines) == 24
+    for line in map(json.loads, lines):
+        table = line["gold"].partition("/")[0]
+        own = {n: x for n, x in line["scores"].items() if n.startswith(f"{table}/")}
+        assert line["label"] == max(own, key=own.__getitem__)
+        assert sum(own.values()) == pytest.approx(1.0)  # no share for the other table's
+    rows = tables / "rows.jsonl"
+    rows.write_text(json.dumps({"text": TONES["bad"], "table": "tone"}) + "\n")
+    ask = (f"--config={path('multi_task')}", "--workdir=run", "--mode=predict")
+    out, _ = here(*ask, "--input=rows.jsonl")
+    assert json.loads(out)["label"] == "tone/bad"
+    _, error = run(
+        path("multi_task"), "no", "--config.task.label_smoothing=0.1", status=2
+    )
+    assert "config.task.label_smoothing: two tables require 0.0" in error
+    rows.write_text(json.dumps({"text": "a"}) + "\n")
+    _, error = here(*ask, "--input=rows.jsonl", status=2)
+    assert '"table" is required, one of topic, tone' in error
+
+
+def test_loss_of_two_tables(tables):
+    files = [f"--config.task.{x}_file={{}}_{x}.csv" for x in ("train", "dev")]
+    task = Finetuning(MultiTask, configuration.load_config("in/micro.py", files))
+    task.resolve()
+    batch, logits, loss = mean_loss(task)
+    assert {*batch["table"]} == {0, 1} and task.labels[0] == "tone/bad"
+    losses, weights = [], []
+    for row, (table, label) in enumerate(
+        zip(batch["table"], batch["label"], strict=True)
+    ):
+        name = [*TABLES][table]
+        own = [i for i, each in enumerate(task.labels) if each.startswith(f"{name}/")]
+        losses.append(-log_softmax(logits["logits"][row, own])[own.index(label)])
+        weights.append(TABLES[name])
+    assert np.std(losses) > 0.1
+    assert loss == pytest.approx(np.average(losses, weights=weights), rel=1e-5)
+
+
+def test_head_says_whether_there_is_an_answer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_inputs("squad2", tmp_path)
+    task = Finetuning(Answerable, configuration.load_config("in/micro.py", ()))
+    task.resolve()
+    batch, logits, loss = mean_loss(task)
+    expected = []
+    for row, length in enumerate(batch["input_mask"].sum(axis=-1)):
+        own = 0.0
+        for side in ("start", "end"):
+            scores = log_softmax(logits[f"{side}_logits"][row, :length])
+            own -= scores[batch[f"{side}_positions"][row]] / 2
+        null, logit = batch["start_positions"][row] == 0, logits["logits"][row, 0]
+        expected.append(own + np.log1p(np.exp(-logit if null else logit)))
+    assert np.std(expected) > 0.1
+    assert loss == pytest.approx(np.mean(expected), rel=1e-5)
+    # The head's logit moves the odds of "no answer", and nothing else.
+    examples, features = task.examples("dev"), task.encode_examples("dev")
+    zeros = [
+        dict.fromkeys(
+            ("start_logits", "end_logits"),
+            np.zeros(len(f.columns["input_ids"]), np.float32),
+        )
+        for f in features
+    ]
+
+    def answer(logit):
+        outputs = [each | {"logits": np.float32([logit])} for each in zeros]
+        return task.definition.decode_answers(examples, features, outputs)
+
+    for low, high in zip(answer(0.0), answer(2.5), strict=True):
+        assert high.null_odds - low.null_odds == pytest.approx(2.5)
+        assert high.guesses == low.guesses

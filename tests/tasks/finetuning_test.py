@@ -1,0 +1,313 @@
+"""What GLUE and a user's texts share: sequences, losses, answers, several in a row."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from bert_jax.config import recipes
+from bert_jax.data.rows import Rows
+from bert_jax.errors import UserError
+from bert_jax.tasks.finetuning import Finetuning
+from bert_jax.tasks.text import Text
+from bert_jax.training.log import count_positions
+from tests.close import GRADIENT_TERMS, assert_close
+from tests.micro import initial_params
+from tests.tasks.small_texts import evaluated, text_row
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
+CLS, SEP, A, B, C, D = 2, 3, 5, 6, 7, 8
+
+
+def texts_task(config, examples):
+    """A task with its records given."""
+
+    class Texts(Text):
+        def read_rows(self, split):
+            return examples if split in ("train", "dev") else None
+
+        def number_labels(self, rows):
+            return rows
+
+    return Finetuning(Texts, config)
+
+
+@pytest.fixture
+def make(tmp_path):
+    def task(examples=(), length=8, labels=("no", "yes"), **fields):
+        config = recipes.start_finetuning("text", "tiny", "bert")
+        sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+        config.model.update(sizes)
+        vocabulary = tmp_path / "vocab.txt"
+        vocabulary.write_text("".join(f"{piece}\n" for piece in PIECES))
+        config.tokenizer.vocab_file = str(vocabulary)
+        config.task.max_seq_length = length
+        config.task.labels = labels
+        for name, value in fields.items():
+            config.task[name] = value
+        return texts_task(config, list(examples))
+
+    return task
+
+
+def sequences(task, *examples):
+    features = task.encode([text_row(0, *texts) for texts in examples], "dev")
+    return [
+        (f.columns["input_ids"].tolist(), f.columns["segment_ids"].tolist())
+        for f in features
+    ]
+
+
+def test_text_and_a_pair(make):
+    assert sequences(make(), ("a b",), ("a b", "c"), ("", "c"), ("a", "")) == [
+        ([CLS, A, B, SEP], [0, 0, 0, 0]),
+        ([CLS, A, B, SEP, C, SEP], [0, 0, 0, 0, 1, 1]),
+        ([CLS, SEP, C, SEP], [0, 0, 1, 1]),
+        # Ignores a second text without tokens (run_classifier.py: `if tokens_b`).
+        ([CLS, A, SEP], [0, 0, 0]),
+    ]
+
+
+def test_special_tokens_in_a_text_are_text(make):
+    ((ids, _),) = sequences(make(length=16), ("a [SEP] b",))
+    assert ids.count(SEP) == 1
+
+
+def test_texts_that_are_cut_are_counted(make):
+    task = make()
+    assert sequences(task, ("a b c d a b c d",), ("",), ("a b c d", "a b c d")) == [
+        ([CLS, A, B, C, D, A, B, SEP], [0] * 8),
+        ([CLS, SEP], [0, 0]),
+        ([CLS, A, B, C, SEP, A, B, SEP], [0] * 5 + [1] * 3),
+    ]
+    assert task.notices == {"dev: texts longer than max_seq_length, cut": 2}
+
+
+@pytest.mark.parametrize(
+    ("mode", "kept"),
+    [
+        ("head", [A, B, C, D, A, B]),
+        ("tail", [C, D, A, B, C, D]),
+        ("head_tail", [A, B, A, B, C, D]),
+    ],
+)
+def test_truncation(make, mode, kept):
+    ((ids, _),) = sequences(make(truncation=mode), ("a b c d a b c d",))
+    assert ids == [CLS, *kept, SEP]
+
+
+def loss(task, logits, labels):
+    """Name, sum and weight of the loss, the last row being filling."""
+    weights = jnp.ones(len(logits)).at[-1].set(0.0)
+    batch = {"label": jnp.array(labels), "row_weights": weights}
+    losses = task.definition.row_losses({"logits": jnp.array(logits)}, batch)
+    ((name, weight),) = task.loss_weights(batch).items()
+    return (
+        name,
+        float(jnp.sum(task.definition.row_weights(batch) * losses)),
+        float(weight),
+    )
+
+
+@pytest.mark.slow
+def test_loss_of_classes(make):
+    logits = [[1.0, 2.0, 0.5], [0.0, 0.0, 0.0], [9.0, 9.0, 9.0]]
+    expected = -np.log(np.exp(0.5) / np.exp([1.0, 2.0, 0.5]).sum()) + np.log(3)
+    name, total, weight = loss(make(labels=("a", "b", "c")), logits, [2, 0, 0])
+    assert (name, weight) == ("classification_loss", 2.0)
+    assert total == pytest.approx(expected, rel=1e-6)
+
+
+def test_loss_of_several_labels(make):
+    logits = [[1.0, -2.0], [0.0, 0.0], [9.0, 9.0]]
+    p = 1 / (1 + np.exp(-np.array([1.0, -2.0])))
+    expected = -(np.log(p[0]) + np.log(1 - p[1])) / 2 + np.log(2)
+    labels = [[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+    name, total, weight = loss(make(kind="multilabel"), logits, labels)
+    assert (name, weight) == ("multilabel_loss", 2.0)
+    assert total == pytest.approx(expected, rel=1e-6)
+
+
+def test_loss_of_scores(make):
+    task = make(kind="regression", labels=("score",))
+    found = loss(task, [[1.0], [2.5], [7.0]], [2.0, 2.0, 0.0])
+    assert found == ("regression_loss", 1.25, 2.0)
+
+
+@pytest.mark.parametrize("kind", ["classification", "multilabel", "regression"])
+def test_logits_with_nan_have_no_score(make, kind):
+    """The largest of NaN is the first class, which may well be the commonest."""
+    labels, targets = KINDS[kind]
+    examples = [text_row(i, "a", None, label) for i, label in enumerate(targets)]
+    task = make(examples, kind=kind, labels=labels)
+    task.fill_in({"evaluate.batch_size": 5})
+    logits = np.zeros((5, len(labels)), np.float32)
+    usual = task.results("dev", [{"logits": logits}]).scores
+    assert usual and np.isfinite(list(usual.values())).all()
+    logits[3] = np.nan
+    found = task.results("dev", [{"logits": logits}]).scores
+    assert found.keys() == usual.keys() and np.isnan(list(found.values())).all()
+
+
+KINDS = {
+    "classification": (("no", "yes"), [1, 0, 1, 1, 1]),
+    "multilabel": (
+        ("a", "b", "c"),
+        [(1, 0, 1), (0, 0, 0), (1, 1, 1), (0, 1, 0), (0, 0, 1)],
+    ),
+    "regression": (("score",), [0.5, 1.0, -2.0, 3.0, 0.0]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_classification_from_records_to_scores(make, tmp_path, kind):
+    """Rows go through the model in another order, and come back in their own."""
+    labels, targets = KINDS[kind]
+    texts = ["a b c d e f", "a", "a b", "a b c", ""]
+    pairs = zip(texts, targets, strict=True)
+    examples = [text_row(i, t, None, label) for i, (t, label) in enumerate(pairs)]
+    task = make(examples, kind=kind, labels=labels)
+    task.fill_in({"evaluate.batch_size": 2})
+    task.resolve()
+    params = initial_params(task.init_params)
+    outputs = jax.jit(lambda batch: task.outputs(params, batch))
+    results, answers = evaluated(task, params, "dev")
+    together = Rows(task.encode(examples, "dev"), task.padding)
+    (logits,) = outputs(together.batch(np.arange(5), 8)).values()
+    np.testing.assert_allclose(np.array(answers), logits, atol=1e-5)
+    guesses = [task.definition.guess(answer) for answer in answers]
+    numbers = results.scores
+    assert task.main_score in numbers
+    if kind != "regression":
+        right = np.mean([g == t for g, t in zip(guesses, targets, strict=True)])
+        assert numbers["accuracy"] == pytest.approx(right)
+        gold, given = np.array(targets), np.array(guesses)
+        each = metrics.f1_score(gold, given, average=None, zero_division=0)
+        found = [numbers[f"f1:{name}"] for name in labels]
+        np.testing.assert_allclose(found, each)
+        macro = metrics.f1_score(gold, given, average="macro", zero_division=0)
+        assert numbers["macro_f1"] == pytest.approx(macro)
+    results.write(tmp_path)
+    lines = (tmp_path / "dev.jsonl").read_text().splitlines()
+    for index, (line, answer) in enumerate(zip(lines, answers, strict=True)):
+        row, result = (
+            json.loads(line),
+            task.definition.format_answer(examples[index], answer),
+        )
+        assert row["index"] == index
+        assert result.items() <= row.items()  # as `predict` answers
+    assert task.definition.scores([text_row(0, "a")], answers[:1]) == {}
+
+
+def test_answers_for_people(make):
+    example = text_row(0, "a")
+    result = make().definition.format_answer(
+        example, np.array([0.0, np.log(3)], np.float32)
+    )
+    assert result["label"] == "yes"
+    assert result["scores"] == pytest.approx({"no": 0.25, "yes": 0.75})
+    task = make(kind="multilabel", labels=("a", "b", "c"))
+    result = task.definition.format_answer(
+        example, np.array([0.0, -1000.0, 1000.0], np.float32)
+    )
+    assert result["labels"] == ["a", "c"]
+    assert result["scores"] == {"a": 0.5, "b": 0.0, "c": 1.0}
+    task = make(kind="regression", labels=("score",))
+    assert task.definition.format_answer(example, np.array([2.5], np.float32)) == {
+        "score": 2.5
+    }
+
+
+def labelled(*labels):
+    return [text_row(i, "a", label=label) for i, label in enumerate(labels)]
+
+
+def test_majority_baseline(make):
+    numbers = make().definition.baseline_scores(labelled(1, 0, 1))
+    expected = {"accuracy": 2 / 3, "f1": 0.8, "matthews": 0.0, "macro_f1": 0.4}
+    assert numbers == pytest.approx(expected | {"f1:no": 0.0, "f1:yes": 0.8})
+    task = make(kind="multilabel", labels=("a", "b"))
+    numbers = task.definition.baseline_scores(labelled((1, 0), (1, 1), (1, 0)))
+    expected = {"f1": 6 / 7, "accuracy": 2 / 3, "macro_f1": 0.5}
+    assert numbers == pytest.approx(expected | {"f1:a": 1.0, "f1:b": 0.0})
+    task = make(kind="regression", labels=("score",))
+    numbers = task.definition.baseline_scores(labelled(1.0, 2.5, 0.0))
+    assert numbers == {"pearson": 0.0, "spearman": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("names", "positive"), [(("no", "yes"), "yes"), (("10", "9"), "10")]
+)
+def test_f1_is_of_the_second_label_in_sorted_order(make, names, positive):
+    """Whatever the order of the outputs: in the model's answers and the baseline."""
+    rng = np.random.default_rng(0)
+    gold, guessed = (rng.choice(names, 50, p=[0.7, 0.3]).tolist() for _ in range(2))
+    expected = metrics.f1_score(gold, guessed, pos_label=positive)
+    majority = metrics.f1_score(gold, [names[0]] * 50, pos_label=positive)
+    for order in (names, names[::-1]):
+        task = make(labels=order)
+        examples = labelled(*(order.index(name) for name in gold))
+        answers = [np.eye(2, dtype=np.float32)[order.index(name)] for name in guessed]
+        numbers = task.definition.scores(examples, answers)
+        assert numbers["f1"] == pytest.approx(expected)
+        assert numbers["accuracy"] == metrics.accuracy_score(gold, guessed)
+        correlation = metrics.matthews_corrcoef(gold, guessed)
+        assert numbers["matthews"] == pytest.approx(correlation)
+        baseline = task.definition.baseline_scores(examples)["f1"]
+        assert baseline == pytest.approx(majority)
+
+
+def test_row_that_is_wrong(make):
+    with pytest.raises(ValueError, match='"text" is required'):
+        make().parse_row({"text": 1})
+
+
+def test_pairs_for_a_model_of_one_segment(make):
+    """JAX would take the first segment's embedding for the second text too."""
+    task = make([text_row(0, "a", "b", 1)])
+    task.fill_in({"model.type_vocab_size": 1})
+    with pytest.raises(UserError, match="pairs of texts, which need 2; set it to"):
+        texts_task(task.config, task.rows("train")).training_data()
+
+
+@pytest.mark.slow
+def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make):
+    rng = np.random.default_rng(0)
+    examples = []
+    for index in range(24):
+        text = " ".join(rng.choice(list("abcdefghij"), rng.integers(1, 12)))
+        second = "c d" if index % 3 else None
+        examples.append(text_row(index, text, second, (index % 2, index % 3 // 2)))
+    found = []
+    for texts in (1, 4):
+        task = make(examples, 16, kind="multilabel", texts_per_row=texts)
+        task.resolve()
+        task.fill_in({"train.batch_size": 16})
+        if texts == 1:
+            params = initial_params(task.init_params)
+        rows = next(task.batches(0, slice(None), 0))
+        assert count_positions(rows)[0] == texts
+        batch = jax.tree.map(jnp.asarray, rows)
+
+        def loss(params, task=task, batch=batch):
+            (total,) = task.loss(params, batch, None).values()
+            (weight,) = task.loss_weights(batch).values()
+            return total / weight
+
+        found.append(jax.jit(jax.value_and_grad(loss))(params))
+        shape = task.phases()[0].shapes["input_ids"]
+        assert shape == (16 // texts, 16 * texts)
+    (alone, gradients), (shared, others) = found
+    assert_close(alone, shared)
+    assert_close(gradients, others, terms=GRADIENT_TERMS)
+
+
+def test_model_whose_rows_cannot_be_shared(make):
+    task = make(texts_per_row=4)
+    task.fill_in({"model.causal": True})
+    with pytest.raises(UserError, match=r"texts_per_row=4: is for a BERT"):
+        texts_task(task.config, ())

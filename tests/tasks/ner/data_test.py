@@ -1,0 +1,316 @@
+"""Columns and JSON's rows are read as they are, tags written as conlleval reads."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import strategies as st
+
+from bert_jax.errors import UserError
+from bert_jax.tasks.ner.data import as_columns, check_columns
+from bert_jax.tasks.ner.data import read_sentences as read_columns
+
+CONLL_2003 = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+
+Peter NNP B-NP B-PER
+-DOCSTART- -X- -X- O
+
+BRUSSELS NNP B-NP B-LOC
+"""
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Reads a text as a file of columns."""
+
+    def from_text(text, token_column=0, tag_column=-1, labelled=True):
+        path = tmp_path / "file.conll"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        columns = {"token_column": token_column, "tag_column": tag_column}
+        return read_columns(path, **columns, labelled=labelled)
+
+    from_text.path = tmp_path / "file.conll"
+    return from_text
+
+
+def test_documents_and_line_numbers(read):
+    found = read(CONLL_2003)
+    assert [(s["words"], s["tags"], s["document"], s["places"]) for s in found] == [
+        (("EU", "rejects"), ("B-ORG", "O"), 1, (3, 4)),
+        (("Peter",), ("B-PER",), 1, (6,)),
+        (("BRUSSELS",), ("B-LOC",), 2, (9,)),
+    ]
+
+
+def test_any_column_may_hold_the_words(read):
+    (sentence,) = read("1\tO\tHe\n2\tO\tsat\n", 2, 1)
+    assert sentence["words"] == ("He", "sat")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"a\tO\nb\tO\n\nc\tB-X\n",
+        b"\xef\xbb\xbfa\tO\nb\tO\n\nc\tB-X",
+        b"a\tO\r\nb\tO\r\n\r\nc\tB-X\r\n\r\n",
+        b"\n \na O\nb O \n\t\n\n\nc  B-X",
+        b"a\tO\nb\tO\n\t\nc\tB-X\n\t\n",
+    ],
+)
+def test_read_sentences_takes_any_line_end(read, content):
+    sentences = read(content)
+    assert [s["words"] for s in sentences] == [("a", "b"), ("c",)]
+    assert [s["tags"] for s in sentences] == [("O", "O"), ("B-X",)]
+
+
+def test_words_may_be_odd(read):
+    words = ("\x85", "a\u2028b", '"', "\x00", "\u00a0", "a b", "'")
+    text = "".join(f"{word}\tO\n" for word in words)
+    file = read(text)
+    assert file[0]["words"] == words
+    written = as_columns(file, [["O"] * len(words)])
+    assert written == text.replace("\tO\n", "\tO\tO\n")
+    spaces = "".join(f"{word} O\n" for word in words if " " not in word)
+    assert read(spaces)[0]["words"] == tuple(w for w in words if " " not in w)
+
+
+@pytest.mark.parametrize(
+    ("tag_column", "text"), [(-1, "a\nb\n\nc\n"), (2, "a X\nb X\n\nc Y")]
+)
+def test_file_without_tags(read, tag_column, text):
+    file = read(text, tag_column=tag_column, labelled=False)
+    assert [s["words"] for s in file] == [("a", "b"), ("c",)]
+    assert all(s["tags"] is None for s in file)
+    with pytest.raises(UserError, match=f"conll:1: .*tag_column={tag_column} is no"):
+        read(text, tag_column=tag_column)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a O\n\nb c O\n", "conll:3: 3 columns between spaces, but line 1 has 2"),
+        ("a\tO\nb O\n", "conll:2: 1 column between tabs, but line 1 has 2"),
+        ("a\tO\nb\t \n", "conll:2: the word or the tag is empty"),
+        ("", "the file is empty"),
+    ],
+)
+def test_read_sentences_names_what_is_wrong(read, text, message):
+    with pytest.raises(UserError, match=message) as error:
+        read(text)
+    assert "\n" not in str(error.value)
+
+
+CONLL_U = """\
+# newdoc id = weblog-1
+# sent_id = 1
+# text = # 1 I don't know.
+1	#	#	SYM	_	_	0	root	_	_
+2	1	1	NUM	_	_	1	nummod	_	_
+3	I	I	PRON	_	_	5	nsubj	_	_
+4-5	don't	_	_	_	_	_	_	_	_
+4	do	do	AUX	_	_	5	aux	_	_
+5	not	not	PART	_	_	1	dep	_	_
+5.1	know	know	VERB	_	_	_	_	_	_
+
+#
+#sent_id = 2
+1-2	Du	_	_	_	_	_	_	_	_
+1	De	de	ADP	_	_	0	root	_	_
+2	le	le	DET	_	_	1	det	_	_
+
+# newdoc
+# text = 1-2
+1	1-2	1-2	NUM	_	_	0	root	_	_
+"""
+
+
+def independent(text, token, tag):
+    """CoNLL-U by its own rules: what starts with # is a comment, and only a whole
+    number is a word's."""
+    rows = [[x.split("\t") for x in b.split("\n")] for b in text.split("\n\n")]
+    words = [[r for r in sentence if r[0].isdigit()] for sentence in rows]
+    return [[(row[token], row[tag]) for row in sentence] for sentence in words]
+
+
+def test_conll_u(read):
+    file = read(CONLL_U, 1, 3)
+    found = [list(zip(s["words"], s["tags"], strict=True)) for s in file]
+    assert found == independent(CONLL_U.strip(), 1, 3)
+    assert [sentence["document"] for sentence in file] == [1, 1, 2]
+    lines = CONLL_U.split("\n")
+    for sentence in file:
+        there = [lines[number - 1].split("\t")[1] for number in sentence["places"]]
+        assert there == list(sentence["words"])
+
+
+@pytest.mark.parametrize(
+    ("comments", "words"),
+    [
+        # WNUT17: a word may be #, or start with it. A range is a word.
+        ("# text = a\n# b\tc d\n", "#\tO\n#Quake\tB-event\n1-2\tO\n1.5\tO\n"),
+        # MultiCoNER: spaces between columns, a tab in the comment.
+        ("# id 0f-1\tdomain=en\n", "# _ _ O\nthe _ _ B-CW\n"),
+        ("# sent_id = 7\n", "# NN B-NP O\n1-2 CD I-NP O\n"),  # as wide as the words
+        ("###MEDLINE:95369245\n\n", "IL-2\tB-DNA\ngene\tI-DNA\n"),  # JNLPBA
+        ("# a comment\n", "#\n##\na\n"),  # words only
+    ],
+)
+def test_comments_of_iob2_and_words_like_them(read, comments, words):
+    rows = [line.split() for line in words.splitlines()]
+    block = f"{comments}{words}\n"
+    file = read(block * 2, labelled=len(rows[0]) > 1)
+    assert [s["words"] for s in file] == [tuple(row[0] for row in rows)] * 2
+    if len(rows[0]) > 1:
+        assert file[1]["tags"] == tuple(row[-1] for row in rows)
+    assert file[1]["document"] == (2 if "MEDLINE" in comments else 0)
+
+
+letters = st.text(
+    st.characters(exclude_characters="\n\r\t ", exclude_categories=["Cs"]), min_size=1
+)
+word = letters.filter(lambda text: not text.startswith(("-DOCSTART-", "\ufeff")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "sentences", "words"),
+    [
+        ("wnut17train.conll", 3394, 62730),
+        ("emerging.dev.conll", 1009, 15733),
+        ("emerging.test.annotated", 1287, 23394),
+    ],
+)
+def test_wnut17(shared_data, name, sentences, words):
+    path = shared_data(f"ner/{name}")
+    file = read_columns(path, token_column=0, tag_column=-1, labelled=True)
+    assert len(file) == sentences
+    assert sum(len(sentence["words"]) for sentence in file) == words
+    ours = as_columns(file, [s["tags"] for s in file]).split("\n")
+    theirs = path.read_text("utf-8").split("\n")
+    ours, theirs = ([x for x in text if x.strip()] for text in (ours, theirs))
+    for mine, line in zip(ours, theirs, strict=True):
+        assert mine == f"{line}\t{line.split(chr(9))[1]}"
+
+
+UNER = """\
+# sent_id = 1
+# text = Tampa Bay, U.S.
+1	Tampa	B-LOC	-	stephen
+2	Bay	I-LOC	-	stephen
+3	,	O	-	-
+4	U.S.	B-LOC	-	-
+
+# sent_id = 2
+1	No	O	-	-
+2	!	O	-	-
+"""
+
+
+def check(file, path, in_entities=True):
+    check_columns(str(path), file, in_entities=in_entities)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ((0, -1), "conll:3: the words are numbers; config.task.token_column"),
+        ((1, -1), "conll:3: the tag 'stephen' has no prefix such as B- or I-; correct"),
+    ],
+)
+def test_columns_other_than_words_and_tags(read, columns, expected):
+    with pytest.raises(UserError, match=expected) as error:
+        check(read(UNER, *columns), read.path)
+    assert "\n" not in str(error.value)
+
+
+def test_tag_that_is_wrong(read):
+    file = read("a O\nb B-X\n" * 9 + "c X\n")
+    with pytest.raises(UserError, match=r"conll:19: the tag 'X' .*; correct it"):
+        check(file, read.path)
+
+
+def test_words_that_look_like_numbers_of_words_stay(tmp_path):
+    path = tmp_path / "lemmas.txt"
+    path.write_text("he He O\n3.5 3.5 O\n1990-95 1990-95 B-X\nbe is O\n")
+    file = read_columns(path, token_column=1, tag_column=-1, labelled=True)
+    assert file[0]["words"] == ("He", "3.5", "1990-95", "is")
+
+
+ROWS = [
+    {"id": 1, "tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]},
+    {"id": 2, "tokens": [], "ner_tags": []},
+    {"id": 3, "tokens": ["Peter"], "ner_tags": ["B-PER"]},
+]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.jsonl.gz"])
+def test_rows_of_json(tmp_path, name):
+    text = "".join(f"{json.dumps(row)}\n" for row in ROWS)
+    content = text.encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    file = read_columns(path, token_column=0, tag_column=-1, labelled=True)
+    found = [(s["words"], s["tags"], s["places"][0]) for s in file]
+    assert found == [
+        (("EU", "rejects"), ("B-ORG", "O"), 1),
+        (("Peter",), ("B-PER",), 3),
+    ]
+    assert as_columns(file, [["O", "O"], ["O"]]).splitlines()[0] == "EU\tB-ORG\tO"
+
+
+def test_numbers_are_the_labels_that_are_given(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('\n{"tokens": ["EU", "a"], "ner_tags": [1, 0]}\n')
+    columns = {"token_column": 0, "tag_column": -1, "labelled": True}
+    (sentence,) = read_columns(path, **columns, labels=("O", "B-ORG"))
+    assert sentence["tags"] == ("B-ORG", "O") and sentence["places"] == (2, 2)
+    for labels in ((), ("O",)):
+        with pytest.raises(
+            UserError, match=r"a.jsonl:2: 2 words .*task\.labels"
+        ) as error:
+            read_columns(path, **columns, labels=labels)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '{"tokens": ["a"], "tags": ["O"]}\n{"words": ["a"]}\n',
+            "jsonl:2: no column 'tokens'",
+        ),
+        ('{"tokens": ["a"], "tags": ["O"]}\na O\n', "jsonl:2: not JSON"),
+        (
+            '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["b"]}\n',
+            "jsonl:2: has no tags",
+        ),
+        ('{"tokens": ["a"], "tags": []}\n', "jsonl:1: 1 words and 0 tags"),
+    ],
+)
+def test_rows_that_are_wrong(tmp_path, text, message):
+    (tmp_path / "a.jsonl").write_text(text)
+    path = {"token_column": 0, "tag_column": -1, "labelled": True}
+    with pytest.raises(UserError, match=message) as error:
+        read_columns(tmp_path / "a.jsonl", **path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("has_tags", [True, False])
+def test_words_of_rows_may_have_spaces(tmp_path, has_tags):
+    """Also behind a #, which is no comment there."""
+    words = [["# a", "10\u00a0000"], ["New York", "b"], ["#", " "], ["x"]]
+    tags = [["B-LOC"] * len(each) for each in words]
+    rows = [
+        {"tokens": some} | ({"ner_tags": own} if has_tags else {})
+        for some, own in zip(words, tags, strict=True)
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    file = read_columns(path, token_column=0, tag_column=-1, labelled=has_tags)
+    found = [list(sentence["words"]) for sentence in file]
+    assert found == [["# a", "10 000"], *words[1:]]
+    known = [sentence["tags"] and list(sentence["tags"]) for sentence in file]
+    assert known == (tags if has_tags else [None] * 4)

@@ -1,0 +1,113 @@
+"""Learning rates over the steps, and numbers of config.optimizer that are wrong."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.config.phases import phases_of
+from bert_jax.errors import UserError
+from bert_jax.training import optimizer
+from configs import lamb
+from tests.training.optimizer_config import make_config
+
+
+def test_schedule_of_the_paper():
+    schedule = optimizer.learning_rate_schedule(
+        make_config(learning_rate=1e-4, warmup_steps=10_000, num_steps=1_000_000)
+    )
+    expected = {
+        0: 0.0,
+        1: 1e-8,
+        9_999: 0.9999e-4,
+        10_000: 0.99e-4,  # the decay has been running since step 0
+        500_000: 0.5e-4,
+        999_999: 1e-10,
+        1_000_000: 0.0,
+        1_000_001: 0.0,
+    }
+    for step, rate in expected.items():
+        np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=str(step))
+        assert jax.jit(schedule)(step) == schedule(step)
+    assert schedule(jnp.int32(3)).dtype == jnp.float32
+
+
+def test_schedule_with_a_warm_up_for_each_phase():
+    schedule = optimizer.learning_rate_schedule(
+        make_config(
+            decay_power=0.5,
+            phase2={"fraction": 0.2, "learning_rate": 4e-3, "warmup_steps": 5},
+        )
+    )
+    expected = {
+        0: 0.0,
+        5: 0.5e-2,
+        9: 0.9e-2,
+        10: 1e-2 * (70 / 80) ** 0.5,
+        79: 1e-2 * (1 / 80) ** 0.5,
+        80: 0.0,
+        82: 4e-3 * 2 / 5,
+        85: 4e-3 * (15 / 20) ** 0.5,
+        99: 4e-3 * (1 / 20) ** 0.5,
+        100: 0.0,
+        101: 0.0,
+    }
+    for step, rate in expected.items():
+        np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=str(step))
+    assert jax.jit(schedule)(jnp.int32(82)) == schedule(82)
+
+
+def test_recipes_of_lamb():
+    config = lamb.get_config()
+    schedule = optimizer.learning_rate_schedule(config)
+    expected = {
+        1000: 3e-3,
+        2000: 6e-3 * (5038 / 7038) ** 0.5,
+        7038: 0.0,
+        7138: 2e-3,
+        7238: 4e-3 * (1363 / 1563) ** 0.5,
+        8601: 0.0,
+    }
+    for step, rate in expected.items():
+        np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=str(step))
+    assert [phase[:4] for phase in phases_of(config)] == [
+        (0, 7038, 65536, 128),
+        (7038, 8601, 32768, 512),
+    ]
+    # The first and the last row of the paper's table.
+    for batch, steps, peak, share in (
+        ("512", 1_000_000, 5e-3 / 8, 320),
+        ("32768", 15_625, 5e-3, 5),
+    ):
+        config = lamb.get_config(batch)
+        assert config.train.num_steps == steps
+        schedule = optimizer.learning_rate_schedule(config)
+        last = steps // share
+        np.testing.assert_allclose(schedule(last // 2), peak / 2, rtol=1e-3)
+        np.testing.assert_allclose(schedule(last), peak * (1 - 1 / share), rtol=1e-3)
+        assert schedule(last) > schedule(last + 1)
+
+
+def test_warmup_fraction_is_of_the_steps():
+    by_steps = optimizer.learning_rate_schedule(make_config(warmup_steps=10))
+    by_fraction = optimizer.learning_rate_schedule(
+        make_config(warmup_steps=0, warmup_fraction=0.1)
+    )
+    steps = jnp.arange(101)
+    np.testing.assert_array_equal(by_steps(steps), by_fraction(steps))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"schedule": "flat"}, r"config\.optimizer\.schedule='flat': .*polynomial"),
+        ({"warmup_steps": 101}, r"config\.optimizer\.warmup_steps=101: .* 100 steps"),
+        (
+            {"phase2": {"fraction": 0.1, "learning_rate": 1.0, "warmup_steps": 11}},
+            r"phase2\..* warmup_steps=11: .*10 steps",
+        ),
+    ],
+)
+def test_schedule_fields_that_are_bad_are_named(fields, message):
+    with pytest.raises(UserError, match=message):
+        optimizer.learning_rates(make_config(**fields))

@@ -1,0 +1,179 @@
+"""A run is queried by its own config: every kind of query gives the same answers.
+
+Real records, and task fields that are not the defaults, so that whatever is taken from
+elsewhere than the run shows. The models are micro.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.asking import (
+    DATA,
+    FINETUNE,
+    MODEL,
+    TRAINING,
+    contents,
+    make_model,
+    same,
+    varied,
+)
+from tests.runs import here as bert
+
+
+class Run(NamedTuple):
+    """A finished run whose best checkpoint is not its last, and its queries."""
+
+    workdir: Path
+    spec: str  # as README has it: the task, and not what the run changed
+    rows: list[dict]  # the dev records as `predict` takes them
+
+
+@pytest.fixture(scope="module")
+def model(shared_data, tmp_path_factory):
+    """A folder as Hugging Face's, with random weights and a real vocabulary."""
+    return make_model(tmp_path_factory.mktemp("model") / "bert", shared_data)
+
+
+@pytest.fixture(scope="module")
+def runs(shared_data, model, tmp_path_factory):
+    """Gives the run of a kind, trained once."""
+    known = {}
+
+    def find(kind):
+        if kind not in known:
+            folder = tmp_path_factory.mktemp(kind)
+            spec, flags, rows = DATA[kind](shared_data, folder)
+            spec = f"{FINETUNE}/{spec}"
+            bert(f"--config={spec}", f"--workdir={folder / 'best'}", *MODEL, *TRAINING,
+                 *flags, f"--config.init_from={model}")  # fmt: skip
+            known[kind] = Run(folder / "best", spec, rows)
+        return known[kind]
+
+    return find
+
+
+def steps(workdir, name):
+    return max(int(path.name) for path in (workdir / name).iterdir())
+
+
+def by_files(folder):
+    """The tags of the prediction file, in the form of `predict`."""
+    sentences = (folder / "dev.conll").read_text().strip().split("\n\n")
+    return [
+        {"tags": [line.split("\t")[-1] for line in sentence.split("\n")]}
+        for sentence in sentences
+        if "-DOCSTART-" not in sentence
+    ]
+
+
+def predict(run, folder, *args):
+    source, target = folder / "in.jsonl", folder / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in run.rows))
+    _, err = bert("--mode=predict", f"--input={source}", f"--output={target}", *args)
+    assert "no null_threshold" not in err
+    return [json.loads(line) for line in target.open()]
+
+
+def evaluate(*args):
+    out, err = bert("--mode=evaluate", *args)
+    assert "no null_threshold" not in err
+    return json.loads(out)
+
+
+def own_scores(workdir, step):
+    lines = [json.loads(x) for x in (workdir / "metrics.jsonl").open()]
+    (found,) = [x for x in lines if (x["split"], x["step"]) == ("dev", step)]
+    return {k: v for k, v in found.items() if k not in ("time", "split", "step")}
+
+
+@pytest.mark.slow
+def test_answers_are_the_same_in_every_mode(runs, tmp_path):
+    """Of a run with labels, documents and facts of its own."""
+    run = runs("ner")
+    step = steps(run.workdir, "best")
+    assert step < steps(run.workdir, "checkpoints")
+    before = stamps(run.workdir)
+    workdir, model = f"--workdir={run.workdir}", tmp_path / "model"
+    rows = predict(run, tmp_path, workdir)
+    bert("--mode=export", workdir, f"--output={model}")
+    assert stamps(run.workdir) == before  # readers change nothing
+    kept = by_files(run.workdir / "predictions")
+    assert varied(kept)
+    # The sentences of a document are answered one by one.
+    same(kept, rows, lambda index: index % 4 == 0)
+    scores = own_scores(run.workdir, step)
+
+    def says(step, *args):
+        assert evaluate(*args) == {
+            "step": step,
+            "split": "dev",
+            **{n: pytest.approx(x, abs=1e-5, rel=1e-5) for n, x in scores.items()},
+        }
+
+    names = contents(run.workdir / "predictions").keys()
+    says(step, workdir)
+    assert contents(run.workdir / "predictions").keys() == names
+    same(kept, by_files(run.workdir / "predictions"))
+
+    fresh = f"--workdir={tmp_path / 'fresh'}"
+    first = f"--config.init_from={model}"
+    same(rows, predict(run, tmp_path, fresh, first))
+    # Where the data is on the exporting machine is not read from the folder.
+    says(0, fresh, first, f"--config.task.dev_file={run.workdir.parent / 'dev.conll'}")
+    same(kept, by_files(tmp_path / "fresh" / "predictions"))
+    other = f"--workdir={tmp_path / 'other'}", f"--config.init_from={run.workdir}"
+    same(rows, predict(run, tmp_path, *other, f"--config={run.spec}"))
+
+
+@pytest.mark.slow
+def test_evaluate_of_other_data_takes_the_run_s_threshold(runs, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(runs("squad").workdir, workdir)
+    before = contents(workdir)
+    own = json.loads(before["task.json"])[str(steps(workdir, "best"))]
+    other = runs("squad").workdir.parent / "other.json"
+    found = evaluate(f"--workdir={workdir}", f"--config.task.dev_file={other}")
+    assert found["null_threshold"] == own["null_threshold"]
+    (there,) = workdir.glob("predictions/other-??????")
+    odds = json.loads((there / "null_odds.json").read_text())
+    texts = json.loads((there / "predictions.json").read_text())
+    assert {k for k in odds if odds[k] <= own["null_threshold"]} == {
+        k for k in texts if texts[k]
+    }
+    after = contents(workdir)
+    new = after.keys() - before.keys()
+    assert {str(Path(name).parent) for name in new} == {f"predictions/{there.name}"}
+    assert {name: after[name] for name in before} == before
+
+
+@pytest.mark.slow
+def test_fields_that_the_run_decides_are_refused(runs):
+    workdir = runs("ner").workdir
+    _, err = bert("--mode=evaluate", f"--workdir={workdir}",
+                  "--config.task.max_seq_length=48", status=2)  # fmt: skip
+    assert err == (
+        f"error: --config.task.max_seq_length=48: the run in {workdir} has 64, and "
+        "this mode must use the run's value; leave this flag out\n"
+    )
+    _, err = bert("--mode=evaluate", f"--workdir={workdir}",
+                  "--config.evaluate.batch_size=8",
+                  "--config.model.dtype=bfloat16")  # fmt: skip
+    assert "config.model.dtype='bfloat16', but the run has 'float32'\n" in err
+    assert "batch_size" not in err  # no number depends on it
+    squad = FINETUNE / "squad.py"
+    _, err = bert("--mode=predict", f"--workdir={workdir}", f"--config={squad}",
+                  status=2)  # fmt: skip
+    assert err.count("\n") == 1 and "'ner'" in err and "'squad'" in err
+
+
+def stamps(folder):
+    """Every file and folder, with its content and modification time."""
+    files = contents(folder)
+    return {
+        str(path): (path.stat().st_mtime_ns, files.get(str(path.relative_to(folder))))
+        for path in [folder, *folder.rglob("*")]
+    }
