@@ -31,7 +31,7 @@ class MultiTask(Text):
                 raise UserError(f"config.task.{name}: two tables require {only!r}")
 
     def read_rows(self, split):
-        rows, file = [], self.options[f"{split}_file"]
+        rows, file = [], self.split_file(split)
         for number, table in enumerate(TABLES if file else ()):
             for row in read_texts(file.format(table), labelled=split != "test"):
                 label = row["label"] and f"{table}/{row['label']}"

@@ -62,6 +62,10 @@ class TaskDefinition(abc.ABC):
         """Names of the model's outputs, in order."""
         return tuple(self.options.labels)
 
+    def split_file(self, split: str) -> str:
+        """Returns `config.task.SPLIT_file`, empty for a split without such a field."""
+        return str(self.options.get(f"{split}_file") or "")
+
     @property
     @abc.abstractmethod
     def heads(self) -> tuple[str, ...]:

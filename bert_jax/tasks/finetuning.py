@@ -157,7 +157,8 @@ class Finetuning(distillation.Taught, Predictor):
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits of `config.evaluate.splits` that have data."""
-        return tuple(s for s in self.config.evaluate.splits if self.rows(s))
+        # Numbers their labels: a wrong one is found before anything is computed.
+        return tuple(s for s in self.config.evaluate.splits if self.examples(s))
 
     def unused_parameters(self, *, predicts: bool = False) -> tuple[str, ...]:
         uses_pooler = any(map(self.model.uses_pooler, self.heads))
@@ -368,7 +369,7 @@ class Finetuning(distillation.Taught, Predictor):
         if split not in self._encoded:
             if not self.examples(split):
                 raise UserError(
-                    f"config.task.{split}_file={self.options.get(f'{split}_file')!r}: "
+                    f"config.task.{split}_file={self.definition.split_file(split)!r}: "
                     "is empty, or has no records; name a file that has some"
                 )
             self._encoded[split] = self.encode(self.examples(split), split)

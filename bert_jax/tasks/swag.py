@@ -99,7 +99,7 @@ class Swag(TaskDefinition):
 
     def read_rows(self, split: str) -> list[Row] | None:
         """Reads the records of a split. `test` may be unlabeled."""
-        source = self.options[f"{split}_file"]
+        source = self.split_file(split)
         return read_choices(source, labelled=split != "test") if source else None
 
     def encode(self, rows: Sequence[Row], split: str) -> list[Feature]:

@@ -141,7 +141,7 @@ class Text(TaskDefinition):
 
     def _read_file(self, split: str) -> list[Row] | None:
         options = self.options
-        source = options[f"{split}_file"]
+        source = self.split_file(split)
         if not source:
             return None
         return texts.read_texts(
@@ -230,7 +230,7 @@ class Text(TaskDefinition):
                     f"{row.get('where', 'a record')}: label {name!r:.60} is not in the "
                     f"training data ({', '.join(map(repr, known)):.200}); correct it, "
                     "train with it, or name what it is: --config.task.label_names="
-                    f"\"('{name:.60}={next(iter(known))}', ...)\""
+                    f"\"('{name:.60}={next(iter(known), 'NAME')}', ...)\""
                 )
         if isinstance(label, str):
             return known[label]

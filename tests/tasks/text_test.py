@@ -181,6 +181,19 @@ def test_rows_have_the_columns_of_the_run(config, tmp_path):
         parse({"review": "a", "repyl": "b"})
 
 
+def test_labels_of_every_split_are_checked_before_training(config, tmp_path):
+    config.task.dev_file = write(tmp_path / "d.csv", [("a", "9")])
+    config.evaluate.splits = ("dev", "dev_mismatched", "extra")
+    task = create_task(config)
+    task.resolve()
+    assert task.splits == ("dev",)  # no field names the others
+    config.task.extra_file = write(tmp_path / "e.csv", [("a", "8")])
+    task = create_task(config)
+    task.resolve()
+    with pytest.raises(UserError, match="e.csv:2: label '8' is not in the training"):
+        _ = task.splits
+
+
 @pytest.mark.slow
 def test_test_file_without_labels(config, tmp_path):
     rows = [("good", ""), ("bad", "")]

@@ -77,7 +77,7 @@ class Embeddings(TaskDefinition):
 
     def read_rows(self, split: str) -> list[Row] | None:
         options = self.options
-        source = options[f"{split}_file"]
+        source = self.split_file(split)
         if not source:
             return None
         if split == RETRIEVAL:

@@ -61,7 +61,7 @@ class Ner(TaskDefinition):
 
     def read_rows(self, split: str) -> Sequence[Row] | None:
         """Reads the sentences of a split. A test file may lack tags."""
-        source = self.options[f"{split}_file"]
+        source = self.split_file(split)
         if not source:
             return None
         sentences = tagged.read_sentences(

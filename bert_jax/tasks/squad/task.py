@@ -50,7 +50,7 @@ class Squad(TaskDefinition):
             )
 
     def read_rows(self, split: str) -> Sequence[Row] | None:
-        source = self.options[f"{split}_file"]
+        source = self.split_file(split)
         if not source:
             return None
         rows = data.read_questions(source)
