@@ -190,7 +190,7 @@ def test_labels_of_every_split_are_checked_before_training(config, tmp_path):
     config.task.extra_file = write(tmp_path / "e.csv", [("a", "8")])
     task = create_task(config)
     task.resolve()
-    with pytest.raises(UserError, match="e.csv:2: label '8' is not in the training"):
+    with pytest.raises(UserError, match=r"e\.csv:2: label '8' is not in the training"):
         _ = task.splits
 
 
