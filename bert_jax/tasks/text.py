@@ -304,16 +304,16 @@ class Text(TaskDefinition):
         no second text, as in run_classifier.py."""
         labels = [row.get("label") for row in rows]
         several, labelled = self.kind == "multilabel", None not in labels
+        has_windows = self.sequences > 1
         features = []
         first = self.text.tokenize([row["text"] for row in rows], offsets=False)
         others = [row.get("text_b") or "" for row in rows]
         second = self.text.tokenize(others, offsets=False)
         for index, (a, b) in enumerate(zip(first, second, strict=True)):
-            if self.sequences == 1:
-                one = self.text.sequence(a.ids, b.ids or None, split)
+            if has_windows:
+                columns: dict[str, Any] = {**self._window_rows(a.ids, split)}
             else:
-                one = self._window_rows(a.ids, split)
-            columns: dict[str, Any] = {**one}
+                columns = {**self.text.sequence(a.ids, b.ids or None, split)}
             if labelled:
                 label: Any = labels[index]
                 columns["label"] = np.array(label, np.float32) if several else label
