@@ -108,7 +108,7 @@ def test_teachers_copy_is_at_no_distance(name, tmp_path, monkeypatch):
     """And another model is at some, in each term, in batches with padding."""
     monkeypatch.chdir(tmp_path)
     kinds = CONTRACT if name in CONTRACT else KINDS
-    monkeypatch.setattr("contract_tasks.CONTRACT", kinds)
+    monkeypatch.setattr("tests.contract_tasks.CONTRACT", kinds)
     fields = {"train.batch_size": 16} | {f: 0 for f in TERMS}
     teacher = create(name, fields)
     params = jax.tree.map(lambda x: 3 * x, initial_params(teacher.init_params))
