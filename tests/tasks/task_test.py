@@ -23,13 +23,17 @@ from bert_jax.convert import weights
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.heads import init_model
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.text import Text
 
 COLUMNS = ("input_ids", "input_mask", "segment_ids")
 
 
-class Taught(Text):
+class Taught(Finetuning):
     """Classifies texts, the logits near the first numbers of a teacher's vectors."""
+
+    def __init__(self, config, tokenizer=None):
+        super().__init__(Text, config, tokenizer)
 
     def constants(self):
         read = weights.read_weights(self.config.task.guide_from)
