@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from safetensors.numpy import load_file
 
+from bert_jax.convert import weights
 from bert_jax.family import FAMILIES
 from bert_jax.pretrained import Bert
 
@@ -135,3 +138,12 @@ def check_gradients(bert: Bert, gradients: Any, named: Mapping[str, Any]) -> Non
             scale = abs(named[name.replace("bias", "weight")].grad.numpy()).max()
         atol = GRADIENT * scale
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol, err_msg=name)
+
+
+def check_export(folder: Path, out: Path) -> None:
+    """Exports a folder's weights, and checks that they are the tensors of its file."""
+    weights.find_source(folder).export(out)
+    before, after = (load_file(x / "model.safetensors") for x in (folder, out))
+    assert after.keys() == before.keys()
+    for name, array in before.items():
+        np.testing.assert_array_equal(after[name], array)
