@@ -6,14 +6,12 @@ windows, evaluation and prediction need nothing more.
 
 import abc
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxtyping import Array, Float
 from ml_collections import FrozenConfigDict
 
-from bert_jax.config import fields
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, ColumnSpec, Row
 from bert_jax.tasks.sequences import Sequences
@@ -34,6 +32,7 @@ class TaskDefinition(abc.ABC):
 
     Attributes:
       config: The whole config.
+      options: Every field of `config.task`, with the default where this task has none.
       text: Vocabulary, and how texts become sequences. `text.notices` counts rows that
         were cut, skipped or changed.
       rows: Function that returns the rows of a split as `read_rows` does, read once.
@@ -41,6 +40,7 @@ class TaskDefinition(abc.ABC):
     """
 
     config: FrozenConfigDict
+    options: FrozenConfigDict
     text: Sequences
     rows: Callable[[str], Sequence[Row]]
     fitted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -51,11 +51,6 @@ class TaskDefinition(abc.ABC):
         Raises:
           UserError: The task cannot have such a config.
         """
-
-    @functools.cached_property
-    def options(self) -> FrozenConfigDict:
-        """Every field of `config.task`, with the default where this task has none."""
-        return fields.task_values(self.config)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -203,7 +198,12 @@ class TaskDefinition(abc.ABC):
         and, if the row has a `label`, `gold`.
         """
         lines = []
-        for index, (row, answer) in enumerate(zip(rows, answers, strict=True)):
+        for row, answer in zip(rows, answers, strict=True):
             gold = {} if row.get("label") is None else {"gold": row["label"]}
-            lines.append({"index": index, **self.format_answer(row, answer), **gold})
-        return {f"{split}.jsonl": json_lines(lines)}
+            lines.append({**self.format_answer(row, answer), **gold})
+        return {f"{split}.jsonl": numbered_lines(lines)}
+
+
+def numbered_lines(rows: Iterable[Row]) -> str:
+    """Formats rows as JSON lines, each with its `index`, from 0."""
+    return json_lines({"index": index, **row} for index, row in enumerate(rows))

@@ -75,24 +75,21 @@ class Finetuning(distillation.Taught, Predictor):
                 f"config.model.max_position_embeddings={limit}"
             )
         self.text = self.make_text(definition, tokenizer)
-        self.definition = definition(self.config, self.text, self.rows)
-        windows = self.options.windows
-        if windows > 1 and self.definition.sequences != windows:
-            raise UserError(
-                f"config.task.windows={windows}: is for tasks on texts; leave it 1"
-            )
+        self.definition = definition(self.config, self.options, self.text, self.rows)
         self.texts_per_row = self.options.texts_per_row
-        self._check_texts_per_row()
+        self._check_sequences()
 
     def make_text(
         self, definition: type[TaskDefinition], tokenizer: Tokenizer
     ) -> Sequences:
         """Returns how the definition's texts become this model's sequences."""
-        return Sequences(self.config, tokenizer, self.notices)
+        return Sequences(self.options, tokenizer, self.notices)
 
     def fill_in(self, values: Mapping[str, Any]) -> None:
         super().fill_in(values)
-        self.definition = dataclasses.replace(self.definition, config=self.config)
+        self.definition = dataclasses.replace(
+            self.definition, config=self.config, options=self.options
+        )
 
     def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
         task = super().with_fitted(fitted)
@@ -125,7 +122,8 @@ class Finetuning(distillation.Taught, Predictor):
     def resolve(self) -> None:
         super().resolve()
         train = self.config.train
-        self.fill_in(self.definition.infer_fields())
+        if inferred := self.definition.infer_fields():
+            self.fill_in(inferred)
         if not train.num_steps:
             rows = train.num_epochs * len(self._rows("train"))
             steps = max(1, int(rows / train.batch_size))
@@ -387,9 +385,13 @@ class Finetuning(distillation.Taught, Predictor):
         options = self.options
         return {"limit": options.max_seq_length, "to_limit": options.pad_to_max}
 
-    def _check_texts_per_row(self) -> None:
-        """Raises UserError where a row can have only one text."""
-        config = self.config
+    def _check_sequences(self) -> None:
+        """Raises UserError where a text can have only one window, or a row one text."""
+        config, count = self.config, self.options.windows
+        if count > 1 and self.definition.sequences != count:
+            raise UserError(
+                f"config.task.windows={count}: is for tasks on texts; leave it 1"
+            )
         can_share = (
             self.heads == ("sequence_classification",)
             and self.heads[0] not in HEADS

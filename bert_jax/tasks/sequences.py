@@ -10,7 +10,6 @@ from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.config import fields
 from bert_jax.data import truncation
 
 # Characters tokenized together, or else one text: the tokenizer's objects take a
@@ -35,7 +34,7 @@ class Sequences:
 
     def __init__(
         self,
-        config: ConfigDict,
+        options: ConfigDict,
         tokenizer: Tokenizer,
         notices: Counter[str],
         *,
@@ -44,10 +43,8 @@ class Sequences:
         """Stores its arguments.
 
         Args:
-          config: The whole config, of which `config.task` has the maximum length and
-            the rule to cut by.
+          options: `Task.options`, with the maximum length and the rule to cut by.
         """
-        options = fields.task_values(config)
         self.tokenizer, self.notices, self.causal = tokenizer, notices, causal
         self.max_seq_length = options.max_seq_length
         self._cut = options.truncation

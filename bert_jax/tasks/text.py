@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from bert_jax.config import fields as config_fields
+from bert_jax.config import fields
 from bert_jax.convert import layout
 from bert_jax.data import texts, truncation
 from bert_jax.data.rows import Feature
@@ -25,8 +25,7 @@ from bert_jax.scores import calibration
 from bert_jax.scores import classification as scores
 from bert_jax.tasks import windows
 from bert_jax.tasks.cross_entropy import of_classes
-from bert_jax.tasks.definition import Answers, TaskDefinition
-from bert_jax.tasks.task import json_lines
+from bert_jax.tasks.definition import Answers, TaskDefinition, numbered_lines
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -83,7 +82,7 @@ class Text(TaskDefinition):
           UserError: One is not for this kind.
         """
         for name, limited, kinds in _LIMITED:
-            default = config_fields.TASK[f"task.{name}"].default
+            default = fields.TASK[f"task.{name}"].default
             value = self.options[name]
             is_set = value != default if limited is None else value == limited
             if is_set and self.kind not in kinds:
@@ -368,8 +367,10 @@ class Text(TaskDefinition):
 
     def fit(self, rows: Sequence[Row], answers: Answers | None) -> dict[str, Any]:
         """Fits `temperature` or `thresholds` to dev, by `config.task.calibration`."""
-        labels, what = [row["label"] for row in rows], self.options.calibration
-        if answers is None or what == "none" or None in labels:
+        what = self.options.calibration
+        if answers is None or what == "none":
+            return {}
+        if None in (labels := [row["label"] for row in rows]):
             return {}
         logits, targets = np.array(answers), np.array(labels, int)
         if what == "temperature":
@@ -463,8 +464,8 @@ class Text(TaskDefinition):
         it is known.
         """
         lines = []
-        for index, (row, answer) in enumerate(zip(rows, answers, strict=True)):
-            line = {"index": index, "text": row["text"]}
+        for row, answer in zip(rows, answers, strict=True):
+            line = {"text": row["text"]}
             if row.get("text_b") is not None:
                 line["text_b"] = row["text_b"]
             line |= self.format_answer(row, answer)
@@ -473,7 +474,7 @@ class Text(TaskDefinition):
             lines.append(line)
         tables = self.class_tables(rows, answers)
         files = {f"{split}_classes.txt": f"{tables}\n"} if tables else {}
-        return {**files, f"{split}.jsonl": json_lines(lines)}
+        return {**files, f"{split}.jsonl": numbered_lines(lines)}
 
     def score_details(self, rows: Sequence[Row], answers: Answers) -> str:
         """Returns `class_tables`, unless they are too large for a screen, and whether

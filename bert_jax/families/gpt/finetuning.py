@@ -69,7 +69,7 @@ class GptFinetuning(Finetuning):
     ) -> Sequences:
         both = issubclass(definition, Text) and self.options.both_orders
         kind = BothOrders if both else Sequences
-        return kind(self.config, tokenizer, self.notices, causal=True)
+        return kind(self.options, tokenizer, self.notices, causal=True)
 
     @functools.cached_property
     def _trained(self) -> BertWithHeads:

@@ -18,10 +18,10 @@ from bert_jax.models.heads import VectorLayers
 from bert_jax.models.layers import pool_tokens
 from bert_jax.runtime.storage import storage_path
 from bert_jax.scores import classification, retrieval
-from bert_jax.tasks.definition import Answers, TaskDefinition
+from bert_jax.tasks.definition import Answers, TaskDefinition, numbered_lines
 from bert_jax.tasks.embeddings import data, losses
 from bert_jax.tasks.finetuning import Finetuning
-from bert_jax.tasks.task import json_lines, require_text
+from bert_jax.tasks.task import require_text
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 # The losses that rows of a kind can have. The first is the default.
@@ -203,11 +203,11 @@ class Embeddings(TaskDefinition):
         if not rows or len(rows[0]["texts"]) == 1:
             return {}
         lines = []
-        for index, (row, answer) in enumerate(zip(rows, answers, strict=True)):
+        for row, answer in zip(rows, answers, strict=True):
             similarity = self.format_answer(row, answer)["similarity"]
             gold = {"gold": row["score"]} if "score" in row else {}
-            lines.append({"index": index, "similarity": similarity, **gold})
-        return {f"{split}.jsonl": json_lines(lines)}
+            lines.append({"similarity": similarity, **gold})
+        return {f"{split}.jsonl": numbered_lines(lines)}
 
     def format_answer(self, row: Row, answer: np.ndarray) -> dict[str, Any]:
         """Returns `vector` of the text, and for a pair also `similarity`, a cosine."""

@@ -53,7 +53,8 @@ class Glue(Text):
         return self.glue.scores
 
     def infer_fields(self) -> dict[str, Any]:
-        return {"task.labels": self.labels or self.glue.labels or ("score",)}
+        labels = self.glue.labels or ("score",)
+        return {} if self.labels else {"task.labels": labels}
 
     def read_rows(self, split: str) -> list[Row] | None:
         """Returns the rows of a split, see `data.read_texts`.

@@ -188,8 +188,9 @@ class Squad(TaskDefinition):
 
     def fit(self, rows: Sequence[Row], answers: Answers | None) -> dict[str, Any]:
         """Fits `null_threshold` to dev, for the best F1 (section 4.3)."""
-        golds = self._golds(rows)
-        if answers is None or not (golds and self.options.null_answers):
+        if answers is None or not self.options.null_answers:
+            return {}
+        if not (golds := self._golds(rows)):
             return {}
         best, odds = _texts_and_odds(rows, answers)
         _, threshold = scores.best_threshold(best, golds, odds)
