@@ -12,9 +12,17 @@ def task_in(folder):
     """Makes a task of the texts of its files."""
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
 
-    def make(train=TRAIN, dev="", test="", vocab=folder / "vocab.txt", **fields):
+    def make(
+        train=TRAIN,
+        dev="",
+        test="",
+        vocab=folder / "vocab.txt",
+        lowercase=False,
+        **fields,
+    ):
         config = ner.get_config("tiny")
         config.tokenizer.vocab_file = str(vocab)
+        config.tokenizer.lowercase = lowercase
         for split, text in {"train": train, "dev": dev, "test": test}.items():
             if text:
                 path = folder / f"{split}.conll"

@@ -240,9 +240,8 @@ def test_labels_on_real_data_as_by_word_ids(task, shared_data, lowercase):
     kind = "uncased" if lowercase else "cased"
     vocab = shared_data(f"vocab/bert-base-{kind}-vocab.txt")
     text = shared_data("ner/emerging.test.annotated").read_text("utf-8")
-    made = task(train=text, vocab=vocab, max_seq_length=512)
+    made = task(train=text, vocab=vocab, lowercase=lowercase, max_seq_length=512)
     tokenizer = tokenization.load(vocab, lowercase)
-    made._tokenizer = tokenization.load(vocab, lowercase)
     examples = made.examples("train")
     words = [list(example["words"]) for example in examples]
     theirs = tokenizer.encode_batch(words, is_pretokenized=True)
