@@ -142,9 +142,8 @@ def train_with_torch(options: Any, task: str, seed: int) -> dict[str, float]:
         def create_scheduler(
             self, num_training_steps: int, optimizer: Any = None
         ) -> Any:
-            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
-                optimizer or self.optimizer, share
-            )
+            made: Any = optimizer or self.optimizer
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(made, share)
             return self.lr_scheduler
 
     with tempfile.TemporaryDirectory() as folder:
