@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import family, main, modes
 from bert_jax.config import configuration, files
-from bert_jax.config.fields import thawed
+from bert_jax.config.fields import copy_mutable
 from bert_jax.convert import sentence_transformers, weights
 from bert_jax.data import tables
 from bert_jax.errors import Interrupted, UserError
@@ -100,7 +100,7 @@ def fit(
         for name, value in getattr(config, _FIELDS, {}).items()
         if name in _OF_VECTORS and _holds(config, name, value)
     }
-    config = thawed(config)
+    config = copy_mutable(config)
     for split, rows in (("train", train), ("dev", dev)):
         if rows is not None:
             folder = Path(workdir, "rows")
@@ -121,7 +121,7 @@ def fit(
 
 def _holds(config: ConfigDict, name: str, value: Any) -> bool:
     """Returns whether a field has this value."""
-    copy = thawed(config)
+    copy = copy_mutable(config)
     before, now = configuration.set_field(copy, name, value)
     return bool(before == now)
 

@@ -115,10 +115,10 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         given |= dict(self.fields or {})
         if self.learning_rate is not None:
             given["optimizer.learning_rate"] = float(self.learning_rate)
-        config = api.make_config(self.config or self._suited(), given)
+        config = api.make_config(self.config or self._choose_config(), given)
         if config.task.get("kind") != "classification":
             raise ValueError(f"config={self.config}: is not for classes of texts")
-        quiet = contextlib.nullcontext() if self.verbose else _quiet()
+        quiet = contextlib.nullcontext() if self.verbose else _hide_output()
         with tempfile.TemporaryDirectory() as workdir, quiet:
             api.fit(config, workdir, train=rows)
             folder = Path(workdir, "exported")
@@ -140,7 +140,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         shares = [[row["scores"][name] for name in self._names] for row in found]
         return np.array(shares).reshape(-1, len(self._names))
 
-    def _suited(self) -> str:
+    def _choose_config(self) -> str:
         """Returns the config for weights of this family and size."""
         source = weights.find_source(self.init_from)
         is_small = source.shape()["model.hidden_size"] <= _SMALL
@@ -191,7 +191,7 @@ def _texts(given: Any) -> list[str]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _hide_output() -> Iterator[None]:
     """Hides what training prints."""
     before = logging.root.manager.disable
     logging.disable(logging.INFO)

@@ -61,10 +61,12 @@ def extract(task: Task, folder: storage.Path, source: str, target: str) -> None:
         _, model = chosen.models(config, restored.params)[""]
         params, size = {"bert": model["bert"]}, task.config.predict.batch_size
         answerer = Answerer(extractor, params, restored.mesh, size, config)
-        most = row_files.CHARACTERS
-        if not extractor.of_whole_rows:  # a character is rarely more than a token
-            most = min(most, WINDOW_BYTES // (4 * math.prod(extractor.shape)))
-        for window in answerer.stream(rows, most):
+        max_characters = row_files.CHARACTERS
+        if not extractor.has_row_vectors:  # a character is rarely more than a token
+            max_characters = min(
+                max_characters, WINDOW_BYTES // (4 * math.prod(extractor.shape))
+            )
+        for window in answerer.stream(rows, max_characters):
             yield from (answer for _, answer in window)
         extractor.warn()
 
@@ -133,7 +135,7 @@ class Choice:
         self.shape = (*stacked, joined * size)  # shape of a vector
 
     @property
-    def of_whole_rows(self) -> bool:
+    def has_row_vectors(self) -> bool:
         """Whether a row has one vector."""
         return self.vectors in ("cls", "mean")
 
@@ -188,12 +190,12 @@ class Extractor(Choice, Predictor):
         if ("words" in row) == ("text" in row):
             raise ValueError('either "text" or "words" is required')
         if "words" in row:
-            texts = [self._of_words(require_words(row))]
+            texts = [self._encode_words(require_words(row))]
             if row.get("text_b") is not None:
                 raise ValueError('"text_b" goes with "text", not with "words"')
         else:
             names = ["text", "text_b"][: 1 + (row.get("text_b") is not None)]
-            texts = [self._of_text(row[name], name) for name in names]
+            texts = [self._encode_text(row[name], name) for name in names]
         room = self.max_seq_length - 2 - len(self._special.between) * (len(texts) - 1)
         lengths = [len(text.ids) for text in texts]
         if sum(lengths) > room:
@@ -203,13 +205,13 @@ class Extractor(Choice, Predictor):
             lengths = [*kept[: len(texts)]]
         return self._feature(texts, lengths)
 
-    def _of_words(self, words: Sequence[str]) -> Pieces:
+    def _encode_words(self, words: Sequence[str]) -> Pieces:
         encoding = self._tokenizer.encode(
             [f"{self._kind.before_word}{word}" for word in words],
             is_pretokenized=True,
             add_special_tokens=False,
         )
-        ids, owners = encoding.ids, _whole(encoding.word_ids)
+        ids, owners = encoding.ids, _drop_special(encoding.word_ids)
         for word in sorted(set(range(len(words))) - set(owners)):
             # Nothing is left of a control character, but every word has a vector.
             place = bisect.bisect_left(owners, word)
@@ -217,12 +219,12 @@ class Extractor(Choice, Predictor):
             owners.insert(place, word)
         return Pieces(ids, owners, dict(enumerate(words)))
 
-    def _of_text(self, text: Any, name: str) -> Pieces:
+    def _encode_text(self, text: Any, name: str) -> Pieces:
         if not isinstance(text, str):
             raise ValueError(f'"{name}" is not a string')
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         if self.vectors not in ("words", "words_mean"):
-            return Pieces(encoding.ids, _whole(encoding.word_ids), {})
+            return Pieces(encoding.ids, _drop_special(encoding.word_ids), {})
         owners, spans = words_of_tokens(encoding.offsets, bert_words(text))
         names = {word: text[slice(*span)].strip() for word, span in enumerate(spans)}
         return Pieces(encoding.ids, owners, names)
@@ -274,7 +276,7 @@ class Extractor(Choice, Predictor):
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """Returns the vectors of a batch: `vectors` [batch, count, *shape], float32.
 
-        A row has as many vectors as positions, or one (`of_whole_rows`). Vectors past
+        A row has as many vectors as positions, or one (`has_row_vectors`). Vectors past
         its last are 0, or for tokens padding's.
         """
         states = self.states(params, batch)
@@ -289,7 +291,7 @@ class Extractor(Choice, Predictor):
                 combined = sum(chosen[1:], chosen[0]) / count
         if self.vectors == "pieces":
             return {"vectors": combined}
-        count = 1 if self.of_whole_rows else batch["owners"].shape[1]
+        count = 1 if self.has_row_vectors else batch["owners"].shape[1]
         return {"vectors": masked_means(combined, batch["owners"], count)}
 
     def states(
@@ -306,7 +308,7 @@ class Extractor(Choice, Predictor):
         return encoded.hidden_states
 
 
-def _whole(words: Sequence[int | None]) -> list[int]:
+def _drop_special(words: Sequence[int | None]) -> list[int]:
     """Returns each token's word. Special tokens, which lack one, are not there yet."""
     return [word for word in words if word is not None]
 

@@ -145,7 +145,7 @@ def bert_config(model: Any, vocab_size: int) -> BertConfig:
     names = [field.name for field in dataclasses.fields(BertConfig)]
     values = {**family.model, **{name: model[name] for name in names if name in model}}
     values["vocab_size"] = values["vocab_size"] or vocab_size
-    own = fields.of_model(family).items()
+    own = fields.family_model_fields(family).items()
     others = {name: model.get(name, default) for name, default in own}
     known = fields.FIELDS | dict(family.fields)
     for name, value in (values | others).items():

@@ -65,7 +65,7 @@ def prepare(
     task = make_task(
         config, workdir, fields, trains=True, needs_devices=False, build=build
     )
-    with processes.first_alone():
+    with processes.wait_for_first():
         data = task.training_data()
     if processes.is_first():
         for folder in data.folders:

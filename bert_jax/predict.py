@@ -31,7 +31,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
     """
     rows = row_files.input_rows(source, task.row_columns)
     empty = dict.fromkeys(row_files.late_fields(source, target, task.row_columns))
-    answerer = inference.of_task(task, folder)
+    answerer = inference.restore_answerer(task, folder)
     work = functools.partial(_work, task, answerer, source)
     with partial_output.open_output(source, target, work) as output:
         write = row_files.row_writer(target, output.file, [*output.columns])

@@ -58,7 +58,7 @@ def load(path: str | storage.Path) -> "Bert":
     return Bert(path, weights.read_weights(path))
 
 
-def _as_texts(given: Any, types: Any = str) -> list[Any]:
+def _read_texts(given: Any, types: Any = str) -> list[Any]:
     """Returns texts of a list, an array, a column or the column `text` of a table, or
     others of these types.
 
@@ -83,7 +83,7 @@ def _as_texts(given: Any, types: Any = str) -> list[Any]:
     return texts
 
 
-def _tell(answerer: Answerer) -> None:
+def _log_notices(answerer: Answerer) -> None:
     """Logs how many texts an answerer has cut, and forgets it."""
     for what, count in answerer.notices.items():
         log.warning("%s: %s", what, f"{count:,}")
@@ -202,8 +202,8 @@ class Bert:
           UserError: See `tokenizer`. Also, a text is too long, or the model computes
             NaN.
         """
-        texts = _as_texts(texts)
-        texts_b = None if texts_b is None else _as_texts(texts_b)
+        texts = _read_texts(texts)
+        texts_b = None if texts_b is None else _read_texts(texts_b)
         if not texts and not texts_b:
             found: dict[str, Any] = {**self.encode([""])}
             return cast(Encoded, {name: x[:0] for name, x in found.items()})
@@ -258,7 +258,7 @@ class Bert:
         answers = []
         if plain:
             answers = self._predicting.answer(plain)
-            _tell(self._predicting)
+            _log_notices(self._predicting)
         if is_frame:
             return row_files.answered_frame(given, answers) if answers else given
         # Objects are as they were, texts as they were read.
@@ -294,8 +294,8 @@ class Bert:
           TypeError, ValueError: A row is neither. Names its index.
           UserError: A layer does not exist. See also `tokenizer`.
         """
-        rows = _as_texts(rows, (str, list))
-        extracted = self._extracted(rows, layers=tuple(layers), vectors="words")
+        rows = _read_texts(rows, (str, list))
+        extracted = self._extract_rows(rows, layers=tuple(layers), vectors="words")
         return [(row["names"], row["vectors"]) for row in extracted]
 
     def sentences(
@@ -328,21 +328,21 @@ class Bert:
             `tokenizer`.
           ValueError: `size` is more than a vector has.
         """
-        texts = _as_texts(texts)
+        texts = _read_texts(texts)
         if not texts:
             return self.sentences([""], layer, size=size)[:0]
         vectors = None if layer is not None else self._text_vectors
         if vectors is None:
             layers = (-2 if layer is None else layer,)
             whole = [f"{prompt}{text}" for text in texts] if prompt else texts
-            extracted = self._extracted(whole, layers=layers, vectors="mean")
+            extracted = self._extract_rows(whole, layers=layers, vectors="mean")
             found = np.stack([row["vectors"] for row in extracted])
             found = found.reshape(-1, self.config.hidden_size)
         else:
-            before = vectors.before_text(prompt)
+            before = vectors.find_prompt(prompt)
             rows = [{"texts": (text,), "prompt": before} for text in texts]
             answers = self._embedding.start(rows)()
-            _tell(self._embedding)
+            _log_notices(self._embedding)
             found = np.stack([answer["vectors"][0] for answer in answers])
         if size is None:
             return found
@@ -366,14 +366,14 @@ class Bert:
         task, params, _ = self._task_of(config)
         return self._answerer(_Vectors(task), params)
 
-    def _extracted(self, rows: Sequence[Any], **fields: Any) -> list[dict[str, Any]]:
+    def _extract_rows(self, rows: Sequence[Any], **fields: Any) -> list[dict[str, Any]]:
         key = tuple(sorted(fields.items()))
         if key not in self._extracting:
             config = configuration.with_defaults()
             config.predict.update(fields)
             model = dataclasses.replace(self.config, dtype=config.model.dtype)
             extractor = Extractor(config, model, self.tokenizer)
-            params = {"bert": self._with_pooler(self.params)["bert"]}
+            params = {"bert": self._add_pooler(self.params)["bert"]}
             self._extracting[key] = self._answerer(extractor, params)
         answerer = self._extracting[key]
         answers = answerer.answer(
@@ -415,7 +415,7 @@ class Bert:
             workdir.warn_unfitted(config.task, report.facts)
         return task.with_fitted(report.facts), params, report
 
-    def _with_pooler(self, params: Any) -> Any:
+    def _add_pooler(self, params: Any) -> Any:
         """Adds a pooler, which the module needs, if missing. Its output is dropped."""
         if "pooler" in params["bert"]:
             return params
@@ -444,7 +444,7 @@ class Bert:
             jnp.asarray(x, jnp.int32) for x in (input_ids, input_mask, segment_ids)
         ]
         has_pooler = "pooler" in params["bert"]
-        params = self._with_pooler(params)
+        params = self._add_pooler(params)
         outputs, kept = self._model.apply(
             {"params": params},
             *inputs,

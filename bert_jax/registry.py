@@ -39,7 +39,7 @@ class Registry(UserDict[str, Any]):
 
     def error_message(self, name: str) -> str | None:
         """Returns the error for a name, None if it is here or comes with a family."""
-        if name in self or name in (brought := self._brought()):
+        if name in self or name in (brought := self._family_entries()):
             return None
         names = ", ".join([*self, *brought])
         choice = f"choose one of {names}" if names else "is not here"
@@ -53,9 +53,11 @@ class Registry(UserDict[str, Any]):
         """
         if fault := self.error_message(name):
             raise UserError(f"config.{self.field}={name!r}: {fault}")
-        return self[name] if name in self else import_object(self._brought()[name])
+        return (
+            self[name] if name in self else import_object(self._family_entries()[name])
+        )
 
-    def _brought(self) -> dict[str, str]:
+    def _family_entries(self) -> dict[str, str]:
         """Returns the entries that come with families, which it imports."""
         return {
             name: path

@@ -34,7 +34,7 @@ def get_config(size: str = "base") -> ConfigDict:
     """
     if size not in ("tiny", *SIZES):
         raise ValueError(f"size={size}: choose one of tiny, {', '.join(SIZES)}")
-    config = recipes.of_size("tiny" if size == "tiny" else "base")
+    config = recipes.load_pretraining("tiny" if size == "tiny" else "base")
     recipes.set_family(config, "electra")
     recipes.set_replaced_tokens(config)
     model, optimizer, corpus = config.model, config.optimizer, config.corpus

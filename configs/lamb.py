@@ -25,7 +25,7 @@ _SEQUENCES = 512 * 1_000_000  # in the paper's training, for every batch size
 
 
 def get_config(batch: str = "mixed") -> ConfigDict:
-    config = recipes.of_size("large")
+    config = recipes.load_pretraining("large")
     config.model.dtype = "bfloat16"
     config.optimizer.name = "lamb"
     if batch == "mixed":

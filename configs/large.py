@@ -11,4 +11,4 @@ from bert_jax.config import recipes
 
 
 def get_config() -> ConfigDict:
-    return recipes.of_size("large")
+    return recipes.load_pretraining("large")

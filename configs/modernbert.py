@@ -39,7 +39,7 @@ def get_config(size: str = "base") -> ConfigDict:
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")
-    config = recipes.of_size("tiny" if size == "tiny" else "base")
+    config = recipes.load_pretraining("tiny" if size == "tiny" else "base")
     model, optimizer = config.model, config.optimizer
     layers, hidden, heads, inner, rate = SIZES[size]
     model.architecture = model.layer = model.positions = "modernbert"
@@ -51,7 +51,7 @@ def get_config(size: str = "base") -> ConfigDict:
     # On the attention's output. Embeddings and GeGLU drop nothing.
     model.hidden_dropout_prob = 0.1
     model.attention_probs_dropout_prob = 0.0
-    model.update(fields.of_model(FAMILIES["modernbert"]))
+    model.update(fields.family_model_fields(FAMILIES["modernbert"]))
     model.global_rope_theta = 10_000.0
     config.task.nsp_loss = False
     config.corpus.nsp = False

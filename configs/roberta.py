@@ -31,7 +31,7 @@ def get_config(size: str = "base") -> ConfigDict:
       size: Model size, tiny (configs/tiny.py:recipe=plain) or one of configs/base.py.
     """
     is_tiny = size == "tiny"
-    config = recipes.of_size(size)
+    config = recipes.load_pretraining(size)
     model, corpus, optimizer = config.model, config.corpus, config.optimizer
     model.architecture = "roberta"
     model.vocab_size = 0

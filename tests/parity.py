@@ -31,7 +31,7 @@ def outputs_of(model: Any, batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
     )
     masked = type(model).__name__.endswith("ForMaskedLM")
     outputs = {"hidden_states": torch.stack(found.hidden_states)}
-    for theirs, ours in {
+    for reference, ours in {
         "pooler_output": "pooled",
         "logits": "masked_lm_logits" if masked else "logits",
         "prediction_logits": "masked_lm_logits",
@@ -40,8 +40,8 @@ def outputs_of(model: Any, batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "start_logits": "start_logits",
         "end_logits": "end_logits",
     }.items():
-        if found.get(theirs) is not None:
-            outputs[ours] = found[theirs]
+        if found.get(reference) is not None:
+            outputs[ours] = found[reference]
     return outputs
 
 
@@ -55,16 +55,16 @@ def relevant(name: str, array: Any, mask: np.ndarray) -> Any:
 
 
 def check_outputs(
-    ours: Mapping[str, Any], theirs: Mapping[str, np.ndarray], mask: np.ndarray
+    ours: Mapping[str, Any], reference: Mapping[str, np.ndarray], mask: np.ndarray
 ) -> None:
     """Checks that each output is within OUTPUT of its largest number.
 
     Each layer's hidden states count as a separate output.
 
     Args:
-      theirs: Reference outputs under our names, of which the `relevant` ones count.
+      reference: Reference outputs under our names, of which the `relevant` ones count.
     """
-    for name, value in theirs.items():
+    for name, value in reference.items():
         found = relevant(name, np.asarray(ours[name]), mask)
         pairs = (found, value) if name == "hidden_states" else ([found], [value])
         for mine, there in zip(*pairs, strict=True):
@@ -73,7 +73,10 @@ def check_outputs(
 
 
 def check_same(
-    bert: Bert, model: Any, theirs: Mapping[str, Any], batch: Mapping[str, np.ndarray]
+    bert: Bert,
+    model: Any,
+    reference: Mapping[str, Any],
+    batch: Mapping[str, np.ndarray],
 ) -> None:
     """Checks outputs, and the gradients of a loss that every output at a token enters.
 
@@ -81,12 +84,13 @@ def check_same(
     fine-tuning has its outputs alone compared: a pre-training model has its trunk.
 
     Args:
-      theirs: Outputs of `model` for the batch, under our names, hidden states stacked.
+      reference: Outputs of `model` for the batch, under our names. Hidden states are
+        stacked.
     """
     mask = batch["input_mask"]
     expected = {
         name: relevant(name, value.detach().numpy(), mask)
-        for name, value in theirs.items()
+        for name, value in reference.items()
     }
     if not re.search("MaskedLM|PreTraining|LMHead", type(model).__name__):
         found = bert.apply(*batch.values())
@@ -104,7 +108,7 @@ def check_same(
             for name in factors
         )
 
-    loss(theirs, next(iter(theirs.values())).new_tensor).backward()
+    loss(reference, next(iter(reference.values())).new_tensor).backward()
 
     def of_params(params: Any) -> Any:
         outputs = bert.forward(params, *batch.values())
@@ -127,7 +131,9 @@ def check_gradients(bert: Bert, gradients: Any, named: Mapping[str, Any]) -> Non
             name = parameter.name
             if name not in named:  # a model without heads has no prefix
                 name = name.partition(".")[2]
-            given = parameter.give(np.asarray(parameter.of(gradients)))
+            given = parameter.convert_to_torch(
+                np.asarray(parameter.get_value(gradients))
+            )
             compared.setdefault(name, {})[parameter.path] = given
     assert compared.keys() == named.keys()
     for name, parts in compared.items():

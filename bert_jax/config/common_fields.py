@@ -32,7 +32,7 @@ def _patterns(value: tuple) -> str | None:
     return None
 
 
-def _rising(value: tuple) -> str | None:
+def _check_rising(value: tuple) -> str | None:
     whole = all(type(step) is int for step in value)
     is_pair = not value or (whole and len(value) == 2 and 0 <= value[0] < value[1])
     return None if is_pair else "must be two numbers of steps, the first one smaller"
@@ -473,7 +473,7 @@ FIELDS: dict[str, Field] = {
     ),
     "train.profile_steps": Field(
         (),
-        _rising,
+        _check_rising,
         items=int,
         machine=True,
         fixed_by="none",
@@ -662,7 +662,7 @@ def check_together(config: ConfigDict) -> None:
         )
     if config.init_layers and not config.init_from:
         raise UserError(
-            f"config.init_layers={tuple(config.init_layers)}: are those of "
+            f"config.init_layers={tuple(config.init_layers)}: are layers of "
             "config.init_from, which is empty; set that, or model.num_hidden_layers"
         )
     if saved.keep_every % saved.save_every:

@@ -197,9 +197,9 @@ def _as_type(kind: type, value: Any) -> Any:
     Raises:
       KeyError, TypeError, ValueError: It has another type.
     """
-    value = _plain(value)
+    value = _convert_numpy(value)
     if kind is tuple and isinstance(value, list | tuple):
-        return tuple(map(_plain, value))
+        return tuple(map(_convert_numpy, value))
     # A column's name may be its number.
     others = {bool: (bool,), int: (int,), float: (int, float), str: (int,)}
     if not isinstance(value, str) and type(value) not in others.get(kind, ()):
@@ -207,7 +207,7 @@ def _as_type(kind: type, value: Any) -> Any:
     return _PARSERS[kind].parse(str(value))
 
 
-def _plain(value: Any) -> Any:
+def _convert_numpy(value: Any) -> Any:
     """Returns a path's text, and Python's form of NumPy's numbers, texts and arrays."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)

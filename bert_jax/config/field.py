@@ -68,14 +68,14 @@ class Field:
     def fault(self, value: Any) -> str | None:
         """Returns the fault of a value, or None if the field may have it."""
         kind = type(self.default)
-        if not _is(value, kind):
+        if not _has_type(value, kind):
             return f"must be of type {kind.__name__}"
         if callable(self.allowed) and (fault := self.allowed(value)):
             return fault
         if kind is not tuple:
             return self._fault(value, "[0, inf)")
         for item in value:
-            if not _is(item, self.items):
+            if not _has_type(item, self.items):
                 example = "('a', 'b')" if self.items is str else "(1, 2)"
                 return (
                     f"has {item!r}: all items must be of type {self.items.__name__}, "
@@ -123,19 +123,19 @@ def require_value(known: Mapping[str, Field], name: str, value: Any) -> None:
         raise UserError(f"config.{name}={shown[:200]}: {fault}")
 
 
-def _is(value: Any, kind: type) -> bool:
+def _has_type(value: Any, kind: type) -> bool:
     return type(value) is kind or (kind is float and type(value) is int)
 
 
 def _outside(value: int | float, interval: str) -> str | None:
     """Returns the fault of a number outside an interval, or None for one inside."""
     low, high = map(float, interval[1:-1].split(","))
-    most = INT32 if isinstance(value, int) and math.isinf(high) else high
+    maximum = INT32 if isinstance(value, int) and math.isinf(high) else high
     if not abs(value) <= max(_FLOAT32, INT32):
         return "must be a finite 32-bit number"
     above = value >= low if interval[0] == "[" else value > low
     if above and (value < high if interval[-1] == ")" else value <= high):
-        return None if value <= most else f"must be at most {most}"
+        return None if value <= maximum else f"must be at most {maximum}"
     return f"must be {interval_words(interval)}"
 
 

@@ -29,7 +29,7 @@ def family_fields(config: Any) -> dict[str, Field]:
     return dict(found.fields) if found else {}
 
 
-def of_model(family: Any) -> dict[str, Any]:
+def family_model_fields(family: Any) -> dict[str, Any]:
     """Returns the fields only in a family's `config.model`, with their defaults."""
     own = {n: f.default for n, f in family.fields.items() if n not in FIELDS}
     return {n.removeprefix("model."): own[n] for n in own if n.startswith("model.")}
@@ -66,7 +66,7 @@ def with_values(config: ConfigDict, values: Mapping[str, Any]) -> FrozenConfigDi
     Raises:
       AttributeError: Neither the config nor a table has the field.
     """
-    changed, known = thawed(config), fields_of(config)
+    changed, known = copy_mutable(config), fields_of(config)
     for name, value in values.items():
         group, _, last = name.rpartition(".")
         where = changed[group] if group else changed
@@ -76,7 +76,7 @@ def with_values(config: ConfigDict, values: Mapping[str, Any]) -> FrozenConfigDi
     return FrozenConfigDict(changed)
 
 
-def thawed(config: ConfigDict) -> ConfigDict:
+def copy_mutable(config: ConfigDict) -> ConfigDict:
     """Returns a copy of a config, frozen or not, that can be changed."""
     return ConfigDict(config.to_dict())
 

@@ -78,7 +78,7 @@ def load_file(spec: str) -> ConfigDict:
         if not equals:
             raise UserError(f"--config={spec}: {part!r} is not of the form name=value")
     with _running(path):
-        base = _extended(path)
+        base = _find_extended(path)
         # Loaded first: what a file adds to a registry replaces what its base added.
         args = [] if base is None else [load_file(_find(base, path))]
         module = _execute(path)
@@ -114,7 +114,7 @@ def run_file(path: Path) -> dict[str, Any]:
         return _execute(path)
 
 
-def _extended(path: Path) -> str | None:
+def _find_extended(path: Path) -> str | None:
     """Returns the file that a config file extends, as it names it, or None.
 
     Raises:
@@ -154,7 +154,7 @@ def _running(path: Path) -> Iterator[None]:
         raise
     # The file is the user's code: it may raise anything, SystemExit too.
     except BaseException as error:
-        raise _raised(path, error) from error
+        raise _config_error(path, error) from error
     finally:
         _loading.reset(token)
         _LOADED[path.resolve()] = loaded
@@ -189,14 +189,14 @@ def read_code(spec: str) -> dict[str, bytes]:
         if not module:
             left += [(loaded, "") for loaded in _LOADED.get(path, ())]
         package = module if is_package else module.rpartition(".")[0]
-        for imported in _imported(content, package):
+        for imported in _find_imports(content, package):
             origin = getattr(_module(imported), "origin", None) or ""
             if origin.endswith(".py"):
                 left.append((Path(origin).resolve(), imported))
     return dict(sorted(found.values()))
 
 
-def _imported(content: bytes, package: str) -> Iterator[str]:
+def _find_imports(content: bytes, package: str) -> Iterator[str]:
     """Yields the modules that a text may import, each after the packages that it is
     in."""
     for node in ast.walk(ast.parse(content)):
@@ -248,7 +248,7 @@ def _no_file(spec: str, path: Path) -> UserError:
     return UserError(f"--config={spec}: no file {path}{meant}")
 
 
-def _raised(path: Path, error: BaseException) -> UserError:
+def _config_error(path: Path, error: BaseException) -> UserError:
     """Returns the error for a config file whose code raised one."""
     if isinstance(error, SyntaxError):
         file = os.path.relpath(error.filename or path)

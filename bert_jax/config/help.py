@@ -55,7 +55,7 @@ def help_text(spec: str) -> str:
             path.relative_to(files.CONFIGS).as_posix()
             for path in files.CONFIGS.rglob("*.py")
         )
-        return USAGE.format(names="\n".join(_wrapped(", ".join(names), "  ")))
+        return USAGE.format(names="\n".join(_wrap_line(", ".join(names), "  ")))
     config, path = configuration.load_config(spec, []), files.path_of(spec)
     known = fields.fields_of(config)
     about = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
@@ -71,9 +71,9 @@ def help_text(spec: str) -> str:
         field = known.get(name, PLAIN)
         allowed = f"  # {value_words(field)}" if field is not PLAIN else ""
         lines.append(f"--config.{name}={value!r}{allowed}")
-        lines += _wrapped(field.doc, "    ")
+        lines += _wrap_line(field.doc, "    ")
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def _wrapped(line: str, indent: str) -> list[str]:
+def _wrap_line(line: str, indent: str) -> list[str]:
     return textwrap.wrap(line, 88, initial_indent=indent, subsequent_indent=indent)

@@ -18,7 +18,7 @@ SIZES = {
 RECIPES = ("tiny", *SIZES)
 
 
-def of_size(size: str) -> ConfigDict:
+def load_pretraining(size: str) -> ConfigDict:
     """Returns the pre-training of a BERT of this size.
 
     Args:
@@ -36,7 +36,7 @@ def set_family(config: ConfigDict, model: str) -> None:
       model: A family's name (docs/families.md).
     """
     config.model.architecture = model
-    config.model.update(fields.of_model(FAMILIES[model]))
+    config.model.update(fields.family_model_fields(FAMILIES[model]))
     config.model.vocab_size = 0
     FAMILIES[model].fill_defaults(config)
 
@@ -77,7 +77,7 @@ def start_finetuning(task: str, recipe: str, model: str) -> ConfigDict:
     if model_file:
         config: ConfigDict = model_file["get_config"](recipe)
     else:
-        config = of_size(recipe)
+        config = load_pretraining(recipe)
         if model != "bert":
             set_family(config, model)
     config.phase2.fraction = 0.0

@@ -182,7 +182,7 @@ def _write_tokenizer(
     family = FAMILIES[weights.config.architecture]
     heads = family.layout.architectures[weights.architecture]
     kind = tokenization.kind_of(tokenizer)
-    tokenizer, fields, special = kind.saved(tokenizer, heads)
+    tokenizer, fields, special = kind.export_content(tokenizer, heads)
     segments = ("token_type_ids",) if family.has_segments else ()
     tokenizer_config = {
         # A class of the model's would build its own tokenizer from the vocabulary:
@@ -193,7 +193,7 @@ def _write_tokenizer(
         "model_max_length": _length(weights.config, provenance),
         **special,
     }
-    tokenizer = tokenization.filled_up(tokenizer, weights.config.vocab_size)
+    tokenizer = tokenization.fill_ids(tokenizer, weights.config.vocab_size)
     tokenization.save_tokenizer(tokenizer, folder)
     _write_json(folder / "tokenizer_config.json", tokenizer_config)
     _write_json(folder / "special_tokens_map.json", special)

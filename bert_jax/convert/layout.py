@@ -36,13 +36,13 @@ LABELLED_HEADS = ("sequence_classification", "token_classification")
 class Weights:
     """A model that was read."""
 
-    config: BertConfig
+    config: BertConfig  # the sizes
     params: dict[str, Any]  # nested, float32 arrays, layers not stacked
     architecture: str  # a name in its layout, apart from a `bilstm`
     labels: tuple[str, ...] = ()  # names of a classifier's outputs
-    problem_type: str | None = None
+    problem_type: str | None = None  # of config.json, if it has one
     left_over: tuple[str, ...] = ()  # names in the file that no part here uses
-    pad_token_id: int | None = None  # of config.json, if it has one
+    pad_token_id: int | None = None  # the same
     # How it makes vectors of texts, if that is specified. `dense` in `params` has the
     # linear layers.
     vectors: TextVectors | None = None
@@ -67,14 +67,14 @@ class Weights:
         one = "regression" if len(self.labels) == 1 else None
         return KINDS.get(self.problem_type or "", one)
 
-    def without(self, parts: Collection[str], why: str) -> "Weights":
+    def drop_parts(self, parts: Collection[str], why: str) -> "Weights":
         """Leaves out parts, and records them in `left_over`."""
         kept = {name: x for name, x in self.params.items() if name not in parts}
         out = [f"{name} ({why})" for name in self.params if name not in kept]
         left_over = (*out, *self.left_over)
         return dataclasses.replace(self, params=kept, left_over=left_over)
 
-    def in_order(self, labels: Sequence[str], path: str) -> "Weights":
+    def reorder_labels(self, labels: Sequence[str], path: str) -> "Weights":
         """Returns the model with its labels in this order, if they are the same ones.
 
         Logs that outputs without names are taken for them.
@@ -124,11 +124,41 @@ def common_architectures(name: str, *pooled: str) -> dict[str, tuple[str, ...]]:
 
 
 class Layout:
-    """BERT's form in Hugging Face's files. A family's subclass has the differences."""
+    """BERT's form in Hugging Face's files. A family's subclass has the differences.
+
+    Attributes:
+      family: Name in FAMILIES.
+      architectures: Each architecture's parts other than `bert`, named like their
+        parameters. The first one is the default of a config.json that names none.
+      ours: Further architectures, which are not in `transformers`.
+      bare_heads: Heads without their own parameters.
+      causal: Architectures that compute the same in `transformers` if attention is
+        causal. The pooler reads [CLS] there, which attends only to itself, and the last
+        [SEP] here.
+      shared: Parts whose names are unique, so that any file may have them.
+      prefix: Prefix of the trunk's tensors, left out by a model without a head.
+      names: Patterns and replacements, in order, from a parameter's path, joined by
+        dots, to the name of its tensor. No name means that `transformers` has no such
+        parameter.
+      renames: More of them, from BERT's names to the family's.
+      fuses: Whether one tensor has query, key and value.
+      conv: Pattern of the names of a `Conv1D`.
+      tied: Copies of tied parameters, which a file may have, and their originals.
+      buffers: Pattern of the names of saved tensors that are not parameters.
+      fields: Our fields of the model (a family's too), their names in config.json, and
+        the values of a file that leaves them out, as in `transformers`' BertConfig.
+      activation: The field of the activation, and its values in config.json with ours.
+        If several mean the same one of ours, the last is written.
+      fixed: Fields of config.json that have the same value in all models here.
+      fixed_of_parts: The same, by part. A model with another value is read without the
+        part.
+      first_position: Row of the table of positions where texts begin.
+      numbers: Pattern of a layer's number in names. Empty means that layers are not
+        numbered.
+      has_direction: Whether `is_decoder` is True if attention is causal.
+    """
 
     family = "bert"
-    # Each architecture's parts other than `bert`, named like their parameters. The
-    # first one is the default of a config.json that names none.
     architectures: Mapping[str, tuple[str, ...]] = {
         "BertModel": ("pooler",),
         "BertForPreTraining": ("pooler", "masked_lm", "next_sentence"),
@@ -140,19 +170,14 @@ class Layout:
         "BertForQuestionAnswering": ("question_answering",),
         "BertForMultipleChoice": ("pooler", "multiple_choice"),
     }
-    ours: Mapping[str, tuple[str, ...]] = {}  # not in `transformers`
-    bare_heads: tuple[str, ...] = ()  # heads without their own parameters
-    # Architectures that compute the same in `transformers` if attention is causal. The
-    # pooler reads [CLS] there, which attends only to itself, and the last [SEP] here.
+    ours: Mapping[str, tuple[str, ...]] = {}
+    bare_heads: tuple[str, ...] = ()
     causal: Collection[str] = (
         *("BertForMaskedLM", "BertLMHeadModel"),
         *("BertForTokenClassification", "BertForQuestionAnswering"),
     )
-    # Parts whose names are unique, so that any file may have them.
     shared: tuple[str, ...] = ("pooler", "masked_lm", "next_sentence")
-    prefix = "bert."  # for the trunk's tensors, left out by a model without a head
-    # From a parameter's path, joined by dots, to the name of its tensor: patterns and
-    # replacements, in order. No name means that `transformers` has no such parameter.
+    prefix = "bert."
     names: tuple[tuple[str, str], ...] = (
         (r"(kernel|scale|embedding)$", "weight"),
         (r"layer_(\d+)", r"layer.\1"),
@@ -171,19 +196,14 @@ class Layout:
             "classifier",
         ),
     )
-    # More of them, from BERT's names to the family's.
     renames: tuple[tuple[str, str], ...] = ()
-    fuses = False  # one tensor has query, key and value
-    conv = "$^"  # pattern of the names of a `Conv1D`
-    # Copies of tied parameters, which a file may have, and their originals.
+    fuses = False
+    conv = "$^"
     tied: Mapping[str, str] = {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
-    # Saved tensors that are not parameters.
     buffers = r"(.*\.)?embeddings\.(position|token_type)_ids"
-    # Our fields of the model (a family's too), their names in config.json, and the
-    # values of a file that leaves them out, as in `transformers`' BertConfig.
     fields: Mapping[str, tuple[str, int | float]] = {
         "vocab_size": ("vocab_size", 30522),
         "hidden_size": ("hidden_size", 768),
@@ -197,8 +217,6 @@ class Layout:
         "initializer_range": ("initializer_range", 0.02),
         "layer_norm_eps": ("layer_norm_eps", 1e-12),
     }
-    # The field of the activation, and its values in config.json with ours. If several
-    # mean the same one of ours, the last is written.
     activation: tuple[str, Mapping[str, str]] = (
         "hidden_act",
         {
@@ -208,17 +226,14 @@ class Layout:
             "relu": "relu",
         },
     )
-    # Fields of config.json that have the same value in all models here.
     fixed: Mapping[str, Any] = {
         "position_embedding_type": "absolute",
         "add_cross_attention": False,
     }
-    # The same of a part. A model with another value is read without the part.
     fixed_of_parts: Mapping[str, Mapping[str, Any]] = {}
-    first_position = 0  # the row of the table of positions where texts begin
-    # Pattern of a layer's number in names. Empty means that layers are not numbered.
+    first_position = 0
     numbers = r"\b(?:layers?|h)[._](\d+)\b"
-    has_direction = True  # `is_decoder` is True if attention is causal
+    has_direction = True
 
     def parameters(
         self, part: str, config: BertConfig, labels: int = 0
@@ -429,7 +444,11 @@ class Layout:
             if missing and part in named and len(missing) < len(names):
                 fault = f"{missing[0]} is missing"
             elif not missing:
-                fault = self._untied(tensors, fields) if part == "masked_lm" else ""
+                fault = (
+                    self._describe_untied(tensors, fields)
+                    if part == "masked_lm"
+                    else ""
+                )
                 for name, value in self.fixed_of_parts.get(part, {}).items():
                     if (saved := fields.get(name, value)) != value:
                         fault = f"{name}={saved!r:.80}"
@@ -443,7 +462,7 @@ class Layout:
                 complete[part] = names
         return complete, left_out
 
-    def _untied(self, tensors: Tensors, fields: Mapping[str, Any]) -> str:
+    def _describe_untied(self, tensors: Tensors, fields: Mapping[str, Any]) -> str:
         """Returns how the masked LM's matrix or bias differs from the embeddings' or
         the original, or an empty text."""
         present = [copy for copy in self.tied if copy in tensors.shapes]
@@ -470,8 +489,8 @@ class Layout:
         name = named_architecture(fields)
         # A model without a head needs no pooler: it may be untrained and left out.
         there = {
-            each: {*own} - {"pooler"}
-            for each, own in self.architectures.items()
+            architecture: {*own} - {"pooler"}
+            for architecture, own in self.architectures.items()
             if {*own} <= parts.keys() or {*own} == {"pooler"}
         }
         if there.get(name):
@@ -480,13 +499,17 @@ class Layout:
         absent = {*self.architectures.get(name, ())} - {"pooler", *self.shared}
         own_names = self._names(absent, config)
 
-        def explained(each: str) -> tuple[int, int, bool]:
-            used = parts.keys() & {*there[each], "pooler", *self.shared}
+        def count_explained(architecture: str) -> tuple[int, int, bool]:
+            used = parts.keys() & {*there[architecture], "pooler", *self.shared}
             names = {n for part in used for n in parts[part]} - own_names
-            heads = [x for x in there[each] if {*parts[x]} - own_names or not parts[x]]
-            return len(names), len(heads), each == name
+            heads = [
+                x
+                for x in there[architecture]
+                if {*parts[x]} - own_names or not parts[x]
+            ]
+            return len(names), len(heads), architecture == name
 
-        return max(there, key=explained)
+        return max(there, key=count_explained)
 
     def _names(self, parts: Collection[str], config: BertConfig) -> set[str]:
         """Returns the names of the tensors of parts."""
@@ -502,7 +525,7 @@ class Layout:
         def root(name: str) -> str:
             return name.removeprefix(self.prefix).partition(".")[0]
 
-        roots = {root(each.name) for each in self.parameters("bert", config)}
+        roots = {root(parameter.name) for parameter in self.parameters("bert", config)}
         for name in left_over:
             if root(name) in roots:
                 raise UserError(
@@ -529,7 +552,9 @@ class Layout:
         joined: dict[str, tuple[int, list[Array]]] = {}
         for part in ("bert", *parts):
             for parameter in self.parameters(part, weights.config, len(weights.labels)):
-                array = parameter.give(np.asarray(parameter.of(params)))
+                array = parameter.convert_to_torch(
+                    np.asarray(parameter.get_value(params))
+                )
                 joined.setdefault(parameter.name, (parameter.axis, []))[1].append(array)
         joined.pop("", None)  # `transformers` has no such parameter
         tensors = {
@@ -578,11 +603,11 @@ def named_architecture(fields: Mapping[str, Any]) -> str:
 
 def _read(tensors: Tensors, parameter: Parameter) -> Array:
     """Reads a parameter. Returns zeros if `transformers` has none of the kind."""
-    name, shape = parameter.name, parameter.their_shape
+    name, shape = parameter.name, parameter.torch_shape
     if not name:
         return np.zeros(parameter.shape, np.float32)
     if name not in tensors.shapes:
-        example = next((f" (it has {each})" for each in tensors.shapes), "")
+        example = next((f" (it has {other})" for other in tensors.shapes), "")
         raise UserError(
             f"{tensors.where}: {name} is missing, but the config requires it{example}"
         )
@@ -596,4 +621,4 @@ def _read(tensors: Tensors, parameter: Parameter) -> Array:
         raise UserError(
             f"{tensors.where}: {name} has NaN or infinity; the file is damaged"
         )
-    return parameter.take(array)
+    return parameter.convert_from_torch(array)

@@ -32,12 +32,12 @@ class Report(NamedTuple):
     """Names of the parameters that `merge_weights` loaded or not. `Weights` has the
     facts."""
 
-    source: str
-    architecture: str
-    taken: tuple[str, ...]
-    initialised: tuple[str, ...]
-    left_over: tuple[str, ...]
-    facts: Mapping[str, Any] = {}
+    source: str  # path or name of the weights
+    architecture: str  # `Weights.architecture`
+    taken: tuple[str, ...]  # loaded
+    initialised: tuple[str, ...]  # new, since the weights lack them
+    left_over: tuple[str, ...]  # names in the weights that the model does not use
+    facts: Mapping[str, Any] = {}  # the run's fitted values other than weights
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def merge_weights(
                 f"requires {leaf.shape}"
             )
         taken.append(name)
-        merged[path] = _placed(array, leaf.sharding)
+        merged[path] = _place_array(array, leaf.sharding)
     report = Report(
         source=str(source),
         architecture=weights.architecture,
@@ -128,7 +128,7 @@ def merge_weights(
     return unflatten_dict(merged), report
 
 
-def _placed(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+def _place_array(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
     """Puts the array on the devices. Each process handles its own devices."""
     if sharding.is_fully_addressable:
         return jax.device_put(array, sharding)
@@ -152,12 +152,12 @@ def require_complete(params: Any, report: Report, unused: Collection[str] = ()) 
             f"{', '.join(needed)}; train it first, with --config.init_from"
         )
 
-    def filled(leaf: Any) -> Any:
+    def fill_zeros(leaf: Any) -> Any:
         if isinstance(leaf, jax.ShapeDtypeStruct):
             return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
         return leaf
 
-    return jax.tree.map(filled, params)
+    return jax.tree.map(fill_zeros, params)
 
 
 def keep_layers(weights: Weights, layers: Sequence[int], source: str | Path) -> Weights:
@@ -209,7 +209,7 @@ def add_rows(
     tokens = [saved.encode(space + x, add_special_tokens=False).ids for x in words]
     rng = np.random.default_rng(config.seed)
 
-    def grown(rows: Any) -> Any:
+    def append_rows(rows: Any) -> Any:
         if not rows.ndim or len(rows) != before:
             return rows
         if config.tokenizer.added_rows == "mean":
@@ -222,7 +222,9 @@ def add_rows(
 
     names = {"embeddings", "masked_lm"}  # the rest may have as many rows by chance
     flat = flatten_dict(weights.params)
-    params = {path: grown(x) if names & {*path} else x for path, x in flat.items()}
+    params = {
+        path: append_rows(x) if names & {*path} else x for path, x in flat.items()
+    }
     others = {
         name: add_rows(other, saved, words, config)
         for name, other in weights.others.items()

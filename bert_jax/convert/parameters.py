@@ -30,6 +30,8 @@ class Parameter:
     """One parameter: its path and shape here, and its tensor in `transformers`.
 
     Attributes:
+      path: Its keys in the parameters.
+      shape: Its shape there.
       name: Name of the tensor. Empty means that there is none, and zeros are read.
       fused: Its index, and the number of parameters that one tensor of theirs joins
         along its outputs.
@@ -42,12 +44,12 @@ class Parameter:
     fused: tuple[int, int] = (0, 1)
     conv: bool = False
 
-    def of(self, params: Mapping[str, Any]) -> Any:
+    def get_value(self, params: Mapping[str, Any]) -> Any:
         """Returns its value among a model's, a NumPy or JAX array."""
         return functools.reduce(lambda tree, key: tree[key], self.path, params)
 
     @property
-    def flat(self) -> Shape:
+    def flat_shape(self) -> Shape:
         """Its shape as a vector, or as a matrix [inputs, outputs]."""
         if self.path[-1] == "embedding":
             return self.shape
@@ -66,21 +68,21 @@ class Parameter:
         return 0 if self._is_transposed else -1
 
     @property
-    def their_shape(self) -> Shape:
-        shape = [*(self.flat[::-1] if self._is_transposed else self.flat)]
+    def torch_shape(self) -> Shape:
+        shape = [*(self.flat_shape[::-1] if self._is_transposed else self.flat_shape)]
         shape[self.axis] *= self.fused[1]
         return tuple(shape)
 
-    def take(self, array: Array) -> Array:
+    def convert_from_torch(self, array: Array) -> Array:
         """Converts their array to ours."""
         index, count = self.fused
         part = np.split(array, count, self.axis)[index]
         part = part.T if self._is_transposed else part
         return np.ascontiguousarray(part.reshape(self.shape))
 
-    def give(self, array: Array) -> Array:
+    def convert_to_torch(self, array: Array) -> Array:
         """Converts our array to theirs, or to its part of theirs."""
-        array = array.reshape(self.flat)
+        array = array.reshape(self.flat_shape)
         return np.ascontiguousarray(array.T if self._is_transposed else array)
 
 

@@ -98,7 +98,7 @@ class Adapter:
                 self._put(tensors, name, saved.read(name), layout)
             if not name.endswith(_A):
                 continue
-            rank, ours = shape[0], _named(tensors, f"{module}.weight", layout)
+            rank, ours = shape[0], _find_name(tensors, f"{module}.weight", layout)
             power = 0.5 if self._fields.get("use_rslora") else 1
             product = saved.read(module + _B) @ saved.read(name)
             if re.match(layout.conv, f"{module}.weight"):
@@ -115,7 +115,7 @@ class Adapter:
     def _put(self, tensors: Tensors, name: str, array: Array, layout: Layout) -> None:
         """Replaces a tensor of the base. A tied copy of it stays as it is."""
         plain = name.replace(".base_layer.", ".").replace(".modules_to_save.", ".")
-        ours = _named(tensors, plain, layout)
+        ours = _find_name(tensors, plain, layout)
         for copy, original in layout.tied.items():
             is_tied = ours in (original, original.removeprefix(layout.prefix))
             if is_tied and copy not in tensors.shapes and ours in tensors.shapes:
@@ -136,10 +136,10 @@ class Adapter:
     def _tensors(self) -> Tensors:
         is_older = not (self._folder / WEIGHTS).exists()
         name = _PICKLE if is_older and (self._folder / _PICKLE).exists() else WEIGHTS
-        return Tensors.of_file(self._folder / name, _PREFIX)
+        return Tensors.open_file(self._folder / name, _PREFIX)
 
 
-def _named(tensors: Tensors, name: str, layout: Layout) -> str:
+def _find_name(tensors: Tensors, name: str, layout: Layout) -> str:
     """Returns a tensor's name in a base, which may have been saved with a head or
     without."""
     names = (name, layout.prefix + name, name.removeprefix(layout.prefix))
@@ -160,7 +160,7 @@ def write(weights: Weights, base: str, alpha: float, folder: pathlib.Path) -> bo
       alpha: Numerator of the adapters' factor.
       folder: A new folder.
     """
-    if (found := _learned(weights)) is None:
+    if (found := _collect_learned(weights)) is None:
         return False
     adapted, saved = found
     layout: Layout = FAMILIES[weights.config.architecture].layout
@@ -170,7 +170,7 @@ def write(weights: Weights, base: str, alpha: float, folder: pathlib.Path) -> bo
     rank = next(iter(adapted.values()))[0][1].shape[-1]
     rows = rank * max(map(len, adapted.values()))
     for module, group in adapted.items():
-        saved[module + _A], saved[module + _B] = _joined(group, rank, rows)
+        saved[module + _A], saved[module + _B] = _join_adapters(group, rank, rows)
     name, _, revision = base.removeprefix(hub.PREFIX).partition("@")
     fields: Mapping[str, Any] = {
         "peft_type": "LORA",
@@ -194,7 +194,9 @@ def write(weights: Weights, base: str, alpha: float, folder: pathlib.Path) -> bo
     return True
 
 
-def _learned(weights: Weights) -> tuple[dict[str, _Group], dict[str, Array]] | None:
+def _collect_learned(
+    weights: Weights,
+) -> tuple[dict[str, _Group], dict[str, Array]] | None:
     """Returns the adapters by their module in `transformers`, and the tensors of all
     else that has learned. None means that `transformers` lacks one of these, or that
     PEFT would save the embeddings with it, as with the masked LM's."""
@@ -214,15 +216,15 @@ def _learned(weights: Weights) -> tuple[dict[str, _Group], dict[str, Array]] | N
             elif each.path in flat and (not name or part == "masked_lm"):
                 return None
             elif each.path in flat:
-                saved[name] = each.give(flat[each.path])
+                saved[name] = each.convert_to_torch(flat[each.path])
     return adapted, saved
 
 
-def _joined(group: _Group, rank: int, rows: int) -> tuple[Array, Array]:
+def _join_adapters(group: _Group, rank: int, rows: int) -> tuple[Array, Array]:
     """Returns PEFT's two matrices of one tensor, [rows, inputs] and [outputs, rows]:
     the adapters (of query, key and value) one after the other, then zeros."""
     first = group[0][0]
-    inputs, outputs = first.flat
+    inputs, outputs = first.flat_shape
     down = np.zeros((rows, inputs), np.float32)
     up = np.zeros((first.fused[1], outputs, rows), np.float32)
     for number, (each, a, b) in enumerate(group):

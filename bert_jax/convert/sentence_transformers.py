@@ -43,14 +43,14 @@ _ACTIVATIONS = {
 class TextVectors(NamedTuple):
     """How a text becomes a vector: fields of `config.task`, and named prompts."""
 
-    pooling: str
-    dense: tuple[str, ...]
-    normalized: bool
-    max_seq_length: int
+    pooling: str  # how the tokens' vectors become one
+    dense: tuple[str, ...]  # linear layers after it, each SIZE:ACTIVATION
+    normalized: bool  # whether vectors have the length 1
+    max_seq_length: int  # tokens of a text, to which it is cut
     prompt: str = ""  # before each text
     prompts: tuple[str, ...] = ()  # each NAME=TEXT
-    pools_prompt: bool = True
-    similarity: str = "cosine"
+    pools_prompt: bool = True  # whether a prompt's tokens are pooled too
+    similarity: str = "cosine"  # by which vectors are compared
     dimensions: tuple[int, ...] = ()  # sizes to which the vectors may be cut
 
     def task_fields(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class TextVectors(NamedTuple):
         # A run pools its prompts.
         return found if self.pools_prompt else found | {"task.prompts": ()}
 
-    def before_text(self, prompt: str | None) -> str:
+    def find_prompt(self, prompt: str | None) -> str:
         """Returns the text of a prompt.
 
         Args:
@@ -90,7 +90,7 @@ class TextVectors(NamedTuple):
         }
 
 
-def of_task(task: Mapping[str, Any]) -> TextVectors:
+def read_task_vectors(task: Mapping[str, Any]) -> TextVectors:
     """Returns how a run of text vectors computes them.
 
     Args:
@@ -124,7 +124,7 @@ def read_modules(encoder: Path, positions: int) -> TextVectors | None:
     Raises:
       UserError: A module is not supported, or damaged.
     """
-    folder = _home(encoder)
+    folder = _find_modules_folder(encoder)
     if folder is None:
         return None
     own = untrusted.read_optional(folder / _OWN)
@@ -132,18 +132,18 @@ def read_modules(encoder: Path, positions: int) -> TextVectors | None:
         return None
     _, *modules = _modules(folder)
     if not modules or modules[0][0] != "Pooling":
-        raise _unsupported(folder, "has no Pooling after the Transformer")
+        raise _unsupported_error(folder, "has no Pooling after the Transformer")
     kinds = [kind for kind, _ in modules[1:]]
     normalized = kinds[-1:] == ["Normalize"]
     dense = modules[1 : len(modules) - normalized]
     for kind, path in dense:
         if kind != "Dense":
-            raise _unsupported(folder / path, f"is a {kind} before the end")
+            raise _unsupported_error(folder / path, f"is a {kind} before the end")
     pooling, pools_prompt = _pooling(folder / modules[0][1])
     prompts = own.get("prompts") or {}
     prompt = prompts.get(own.get("default_prompt_name")) or ""
     if prompt and not pools_prompt:
-        raise _unsupported(folder, "leaves its prompt out of the pooling")
+        raise _unsupported_error(folder, "leaves its prompt out of the pooling")
     layers = tuple(_layer(folder / path) for _, path in dense)
     length = _max_seq_length(encoder, positions)
     named = tuple(f"{name}={text}" for name, text in prompts.items() if text)
@@ -156,12 +156,12 @@ def read_modules(encoder: Path, positions: int) -> TextVectors | None:
 def read_dense(encoder: Path) -> dict[str, Any]:
     """Reads the linear layers that `read_modules` has found, as parameters of
     `models.heads.VectorLayers`."""
-    folder = _home(encoder)
+    folder = _find_modules_folder(encoder)
     paths = [] if folder is None else _modules(folder)
     dense = [folder / path for kind, path in paths if folder and kind == "Dense"]
     params = {}
     for index, path in enumerate(dense):
-        tensors = Tensors.of_folder(path)
+        tensors = Tensors.open_folder(path)
         kernel = tensors.read("linear.weight").T
         has_bias = "linear.bias" in tensors.shapes
         bias = tensors.read("linear.bias") if has_bias else np.zeros(kernel.shape[1:])
@@ -255,7 +255,7 @@ def write_modules(
     return files
 
 
-def _home(encoder: Path) -> Path | None:
+def _find_modules_folder(encoder: Path) -> Path | None:
     """Returns the folder of the modules.json that names an encoder, or None."""
     if (encoder / MODULES).exists():
         return encoder
@@ -272,12 +272,12 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
     for module in untrusted.parse_json(path.read_bytes(), str(path)):
         package, _, kind = module["type"].rpartition(".")
         if package.partition(".")[0] != "sentence_transformers":
-            raise _unsupported(
+            raise _unsupported_error(
                 folder, f"has a module of its own code, {module['type']}"
             )
         modules.append((kind, module["path"]))
     if not modules or modules[0][0] != "Transformer":
-        raise _unsupported(folder, "does not begin with a Transformer")
+        raise _unsupported_error(folder, "does not begin with a Transformer")
     return modules
 
 
@@ -292,7 +292,7 @@ def _pooling(folder: Path) -> tuple[str, bool]:
         modes = [_OLD_POOLINGS.get(name, name) for name in own]
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
     if not {*modes} <= {*_POOLINGS}:
-        raise _unsupported(folder, f"pools by {modes!r:.80}")
+        raise _unsupported_error(folder, f"pools by {modes!r:.80}")
     joined = "+".join(_POOLINGS[mode] for mode in modes)
     return joined, fields.get("include_prompt", True)
 
@@ -312,15 +312,15 @@ def _layer(folder: Path) -> str:
     fields = untrusted.read_optional(folder / "config.json")
     for name in ("module_input_name", "module_output_name"):
         if fields.get(name) not in (None, "sentence_embedding"):
-            raise _unsupported(folder, f"has {name}={fields[name]!r:.80}")
+            raise _unsupported_error(folder, f"has {name}={fields[name]!r:.80}")
     act = fields.get("activation_function", f"{_TORCH}activation.Tanh")
     if act not in _ACTIVATIONS or fields.get("use_residual"):
-        raise _unsupported(folder, f"has activation_function={act!r:.80}")
-    size, _ = Tensors.of_folder(folder).shapes.get("linear.weight", (0, 0))
+        raise _unsupported_error(folder, f"has activation_function={act!r:.80}")
+    size, _ = Tensors.open_folder(folder).shapes.get("linear.weight", (0, 0))
     return f"{size}:{_ACTIVATIONS[act]}"
 
 
-def _unsupported(folder: Path, why: str) -> UserError:
+def _unsupported_error(folder: Path, why: str) -> UserError:
     return UserError(
         f"{folder}: {why}, so sentence vectors cannot be computed as its makers do; "
         "encode, words, and sentences with a layer can be"

@@ -43,10 +43,10 @@ _CONVERT = (
 class Entry(NamedTuple):
     """A tensor of a file."""
 
-    name: str
-    shape: tuple[int, ...]
-    is_float: bool
-    read: Callable[[], np.ndarray]
+    name: str  # in the file
+    shape: tuple[int, ...]  # as in PyTorch
+    is_float: bool  # whether its numbers are floating-point ones
+    read: Callable[[], np.ndarray]  # reads it
 
 
 class Tensors:
@@ -78,7 +78,7 @@ class Tensors:
             self.shapes[name], self._reads[name] = entry.shape, entry.read
 
     @classmethod
-    def of_folder(cls, folder: Path, buffers: str = "$") -> "Tensors":
+    def open_folder(cls, folder: Path, buffers: str = "$") -> "Tensors":
         """Opens a folder. Raises UserError if a file is missing or damaged."""
         paths = _weight_files(folder)
         where = paths[0] if len(paths) == 1 else folder
@@ -88,7 +88,7 @@ class Tensors:
         return cls(where, (entry for path in paths for entry in open_(path)), buffers)
 
     @classmethod
-    def of_file(cls, path: Path, prefix: str) -> "Tensors":
+    def open_file(cls, path: Path, prefix: str) -> "Tensors":
         """Opens a file, and takes a prefix off its names."""
         entries = (
             entry._replace(name=entry.name.removeprefix(prefix))

@@ -38,7 +38,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, GENERATOR, Family, bert_config
 from bert_jax.models import lora
 from bert_jax.models.config import BertConfig
-from bert_jax.models.stacking import unstacked
+from bert_jax.models.stacking import unstack_layers
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
@@ -99,7 +99,7 @@ class Source:
         """Returns the `task.kind` of a text classifier, if the folder specifies it."""
         return None
 
-    def recorded(self) -> dict[str, Any] | None:
+    def run_config(self) -> dict[str, Any] | None:
         """Returns the config of the run that wrote the weights, or None if unknown."""
         return None
 
@@ -109,9 +109,9 @@ class Source:
         Raises:
           UserError: sentence-transformers specifies it in a way that is not supported.
         """
-        task = (self.recorded() or {}).get("task", {})
+        task = (self.run_config() or {}).get("task", {})
         is_of_vectors = task.get("name") == "embeddings"
-        return sentence_transformers.of_task(task) if is_of_vectors else None
+        return sentence_transformers.read_task_vectors(task) if is_of_vectors else None
 
     def dense(self) -> dict[str, Any]:
         """Returns the parameters of `text_vectors`' linear layers that `read` lacks."""
@@ -136,11 +136,11 @@ class Source:
           config: Config of the model. Raises UserError if the two do not match.
         """
         folder = self.tokenizer_folder
-        tokenizer = tokenization.of_folder(folder)
+        tokenizer = tokenization.load_folder_tokenizer(folder)
         if tokenizer is not None and config is not None:
             pieces, rows = tokenizer.get_vocab_size(), config.vocab_size
             padded = 0 < rows - pieces <= _SPARE
-            certain = padded and tokenization.lacks_none(folder, tokenizer)
+            certain = padded and tokenization.has_certain_ids(folder, tokenizer)
             if pieces != rows and not certain:
                 raise UserError(
                     f"{folder}: its vocabulary has {pieces} pieces, but the "
@@ -166,9 +166,9 @@ class Source:
             weights = merge.keep_layers(weights, layers, given)
         labels = tuple(task.options.labels)
         unnamed = layout.default_labels(len(labels))  # as good as the same
-        weights = weights.in_order(labels, given)
+        weights = weights.reorder_labels(labels, given)
         if labels and weights.labels not in (labels, unnamed):
-            weights = weights.without(layout.LABELLED_HEADS, "of other labels")
+            weights = weights.drop_parts(layout.LABELLED_HEADS, "of other labels")
         return merge.merge_weights(
             abstract, weights, task.model_config, hub.resolve_revision(given)
         )
@@ -225,7 +225,7 @@ class HuggingFace(Source):
         """
         names = self._fields.get("id2label")
         if names is None:
-            count = self._layout.label_count(self._saved)
+            count = self._layout.label_count(self._saved_tensors)
             return layout.default_labels(self._fields.get("num_labels", count or 2))
         if not {*self.heads()} & {*layout.LABELLED_HEADS}:
             return layout.default_labels(len(names))  # of no output
@@ -238,7 +238,7 @@ class HuggingFace(Source):
         return labels
 
     def heads(self) -> tuple[str, ...]:
-        return self._layout.heads(self._saved, self._fields, self._path)
+        return self._layout.heads(self._saved_tensors, self._fields, self._path)
 
     def named_heads(self) -> tuple[str, ...]:
         named = layout.named_architecture(self._fields)
@@ -247,7 +247,7 @@ class HuggingFace(Source):
     def kind(self) -> str | None:
         return layout.KINDS.get(self._fields.get("problem_type") or "")
 
-    def recorded(self) -> dict[str, Any] | None:
+    def run_config(self) -> dict[str, Any] | None:
         config: dict[str, Any] | None = self._provenance().get("config")
         labels = (config or {}).get("task", {}).get("labels", ())
         named = self.labels()
@@ -263,7 +263,7 @@ class HuggingFace(Source):
         return sentence_transformers.read_dense(self._modules_folder)
 
     def read(self, name: str = "") -> Weights:
-        saved, fields, labels = self._saved, self._fields, self.labels()
+        saved, fields, labels = self._saved_tensors, self._fields, self.labels()
         others = (GENERATOR,) if self.family.replaced_tokens else ()
         folders = {each: self.folder / each for each in others}
         return dataclasses.replace(
@@ -279,11 +279,11 @@ class HuggingFace(Source):
         )
 
     @functools.cached_property
-    def _saved(self) -> Tensors:
+    def _saved_tensors(self) -> Tensors:
         return self._tensors()
 
     def _tensors(self) -> Tensors:
-        return Tensors.of_folder(self._path.parent, self._layout.buffers)
+        return Tensors.open_folder(self._path.parent, self._layout.buffers)
 
     def _provenance(self) -> dict[str, Any]:
         """Returns `Weights.provenance`. It is of no use if `transformers` has trained
@@ -365,7 +365,7 @@ class Run(Source):
     def labels(self) -> tuple[str, ...]:
         return tuple(workdir.read_config(self.folder)["task"].get("labels", ()))
 
-    def recorded(self) -> dict[str, Any] | None:
+    def run_config(self) -> dict[str, Any] | None:
         return workdir.read_config(self.folder)
 
     def tokenizer(self, config: BertConfig | None = None) -> Tokenizer | None:
@@ -376,9 +376,9 @@ class Run(Source):
         config, params, step = read_checkpoint(self.folder, name, self.step)
         learned: dict[str, Any] = {}
         if config.model.lora_rank:
-            adapters = unstacked(params[lora.NAME])
-            learned = {**unstacked(params), lora.NAME: adapters}
-            params = with_base(self.folder, config, learned)
+            adapters = unstack_layers(params[lora.NAME])
+            learned = {**unstack_layers(params), lora.NAME: adapters}
+            params = merge_base(self.folder, config, learned)
         vocabulary = tokenization.load(self.folder / "tokenizer.json")
         config.model.update(epilogue="xla", scan_layers=False, remat="none")
         if config.model.attention == "fused":  # it computes the same
@@ -386,7 +386,7 @@ class Run(Source):
         model = bert_config(config.model, vocabulary.get_vocab_size())
         if model.causal:  # no next sentence head was trained
             params.pop("next_sentence", None)
-        params = unstacked(jax.device_get(params))
+        params = unstack_layers(jax.device_get(params))
         models = self.family.models(model, params)
         weights = {name: self._weights(*model) for name, model in models.items()}
         own = weights.pop("")
@@ -494,7 +494,7 @@ def _problem_type(config: ConfigDict, params: Mapping[str, Any]) -> str | None:
     return layout.PROBLEM_TYPES["multilabel" if is_multilabel else kind]
 
 
-def with_base(
+def merge_base(
     folder: Path, config: ConfigDict, learned: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns the model's parameters of a run with LoRA, merged with its base's.

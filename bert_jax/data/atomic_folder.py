@@ -21,7 +21,7 @@ def folder_fingerprint(identity: Any) -> str:
 
 
 @contextlib.contextmanager
-def made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
+def create_folder(folder: storage.Path, last: str) -> Iterator[Path]:
     """Yields a temporary folder, and renames it to `folder` at the end or deletes it.
 
     If another process was faster, its result stays: the two are equal.
@@ -57,7 +57,7 @@ def local_copy(folder: storage.Path) -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     target = Path(home, "bert_jax", "buckets", str(folder).partition("://")[2])
     if not target.exists():
-        with made_whole(target, "") as new:
+        with create_folder(target, "") as new:
             client, _ = fsspec.url_to_fs(str(folder))
             client.get(f"{folder}/", f"{new}/", recursive=True)
     return target

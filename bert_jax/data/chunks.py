@@ -26,8 +26,8 @@ FORMAT = 3  # raise it when the same settings would give different rows
 class Chunk(NamedTuple):
     """Documents that a core takes at a time: number `number` of a split."""
 
-    split: str
-    number: int
+    split: str  # train or dev
+    number: int  # within the split
     documents: list[list[corpus.Document]]  # each as its segments
 
 
@@ -161,7 +161,7 @@ def cut_document(document: Document, max_bytes: int, language: str) -> list[Docu
                 document._replace(text=paragraph), max_bytes, language
             )
         ]
-    groups = _grouped(paragraphs, len(separator), max_bytes, size)
+    groups = _group_parts(paragraphs, len(separator), max_bytes, size)
     return [document._replace(text=separator.join(group)) for group in groups]
 
 
@@ -172,26 +172,26 @@ def _sentence_groups(
     if size <= max_bytes:
         return [[paragraph.text]]
     sentences = corpus.split_sentences(paragraph, language)
-    return _grouped(sentences, 1, max_bytes, size)
+    return _group_parts(sentences, 1, max_bytes, size)
 
 
-def _grouped(
-    parts: Iterable[str], gap: int, most: int, total: int
+def _group_parts(
+    parts: Iterable[str], gap: int, max_bytes: int, total: int
 ) -> Iterator[list[str]]:
     """Groups consecutive parts, with about the same number of bytes in each group.
 
     Args:
       gap: Bytes between two parts.
-      most: Maximum bytes of a group, unless one part has more.
+      max_bytes: Maximum bytes of a group, unless one part has more.
       total: Bytes of all parts.
     """
     # A tenth of slack: a group's last part may overshoot.
-    goal = total / math.ceil(total / (0.9 * most))
+    goal = total / math.ceil(total / (0.9 * max_bytes))
     group: list[str] = []
     size = seen = number = 0
     for part in parts:
         part_size = len(part.encode()) + gap
-        if group and (size + part_size > most or seen >= goal * (number + 1)):
+        if group and (size + part_size > max_bytes or seen >= goal * (number + 1)):
             yield group
             number += 1
             group, size = [], 0

@@ -58,7 +58,7 @@ class Table(dict[str, Column]):
     """Columns by name, all with the same rows."""
 
     @classmethod
-    def of_rows(cls, rows: Sequence[Mapping[str, Any]]) -> "Table":
+    def from_rows(cls, rows: Sequence[Mapping[str, Any]]) -> "Table":
         """Stores rows. Integers are ragged in their last axis, numbers and floats not.
 
         Args:

@@ -29,7 +29,7 @@ from bert_jax.data.lines import read_lines
 from bert_jax.data.sources import hub as hub_source
 from bert_jax.data.sources import pydocs, wikipedia
 from bert_jax.data.sources import tfds as tfds_source
-from bert_jax.data.tables import ColumnSpec, as_text, read_rows
+from bert_jax.data.tables import ColumnSpec, read_rows, require_string
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
@@ -38,13 +38,16 @@ from bert_jax.runtime.storage import Path
 class Document(NamedTuple):
     """A text, and the meaning of its line breaks.
 
-    form is "sentences" (a line is a sentence), "lines" (a line is a paragraph) or
-    "wrapped" (an empty line ends a paragraph, other breaks are spaces).
+    Attributes:
+      text: The text.
+      form: "sentences" (a line is a sentence), "lines" (a line is a paragraph) or
+        "wrapped" (an empty line ends a paragraph, other breaks are spaces).
+      source: Its index in `config.corpus.sources`.
     """
 
     text: str
     form: str
-    source: int = 0  # its index in `config.corpus.sources`
+    source: int = 0
 
 
 # The text's column and form in a data set by name, unless "text" and "wrapped", and a
@@ -188,7 +191,7 @@ def _read_table(
     """Yields the texts of a column of data/tables.py. Nothing is an empty text."""
     wanted = ColumnSpec((column,), format=kind, alone=True)
     for where, row in read_rows(str(source), wanted):
-        text = "" if row[column] is None else as_text(row[column], where, column)
+        text = "" if row[column] is None else require_string(row[column], where, column)
         yield Document(passages(text), form)
 
 

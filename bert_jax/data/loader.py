@@ -107,7 +107,7 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
     phases = phases_of(config)
     phase = find_phase(phases, step) if split == "train" else phases[0]
     first = phase.first_step if split == "train" else 0
-    return _resolved(config.to_json(), phase, split)[step - first]
+    return _open_dataset(config.to_json(), phase, split)[step - first]
 
 
 def row_maker(config: ConfigDict, phase: Phase, data: Prepared, split: str) -> RowMaker:
@@ -122,7 +122,7 @@ def row_maker(config: ConfigDict, phase: Phase, data: Prepared, split: str) -> R
     for piece, index in vocabulary.items():
         continues[index] = kind.continues(piece)
     may_mask = np.ones(len(vocabulary), bool)
-    may_mask[[*tokenization.own_special(data.tokenizer), special.sep]] = False
+    may_mask[[*tokenization.custom_special_ids(data.tokenizer), special.sep]] = False
     frame = FAMILIES[config.model.architecture].assemble
     # Dev's masks depend on the data alone, not on the run's seed.
     seed = config.seed if split == "train" else config.corpus.seed
@@ -154,8 +154,8 @@ def _packed_maker(
     config: ConfigDict, phase: Phase, data: Prepared, make: RowMaker
 ) -> tuple[RowMaker, int]:
     """Returns a function as `make`, of rows that share pairs, and their number."""
-    length, most = phase.max_seq_length, config.corpus.packed_pairs
-    packed = packing.packed_rows(data.folder, data.table("train"), length, most)
+    length, max_pairs = phase.max_seq_length, config.corpus.packed_pairs
+    packed = packing.packed_rows(data.folder, data.table("train"), length, max_pairs)
     pad = tokenization.special_ids(data.tokenizer).pad
     shapes = masking.batch_shapes(config, phase)
     _, predictions = shapes.get("masked_lm_ids", (0, 0))
@@ -271,9 +271,9 @@ class SourceMixture:
 
 
 @functools.lru_cache(maxsize=8)
-def _resolved(config_json: str, phase: Phase, split: str) -> grain.MapDataset:
+def _open_dataset(config_json: str, phase: Phase, split: str) -> grain.MapDataset:
     config = ConfigDict(json.loads(config_json))
-    data = RunData(config, None).of(phase.max_seq_length)
+    data = RunData(config, None).prepare_length(phase.max_seq_length)
     return batch_dataset(config, phase, data, split)
 
 
@@ -293,7 +293,7 @@ class RunData:
         self._prepared: dict[int, Prepared] = {}  # by length
         self._recorded: Mapping[str, str] = {}  # names of folders by length
 
-    def recall(self, record: Mapping[str, Any]) -> None:
+    def reuse_recorded(self, record: Mapping[str, Any]) -> None:
         """Takes the `record` of a resumed run. Call it first.
 
         The run's prepared data is reused where `config.corpus.data_dir` still has it,
@@ -307,7 +307,9 @@ class RunData:
         """Returns the sources, and the folders' names by length, as JSON."""
         return {
             "sources": list(self._config.corpus.sources),
-            "folders": {str(n): self.of(n).folder.name for n in self._lengths()},
+            "folders": {
+                str(n): self.prepare_length(n).folder.name for n in self._lengths()
+            },
         }
 
     @functools.cached_property
@@ -325,16 +327,18 @@ class RunData:
                 return data.tokenizer
         return prepare.prepare_tokenizer(self._config)
 
-    def all(self) -> list[Prepared]:
+    def prepare_all(self) -> list[Prepared]:
         """Returns the data of every phase, shortest first.
 
         If the config requires it, the data is packed.
         """
-        by_length = [(length, self.of(length)) for length in self._lengths()]
+        by_length = [
+            (length, self.prepare_length(length)) for length in self._lengths()
+        ]
         if self._config.corpus.packing:
-            most = self._config.corpus.packed_pairs
+            max_pairs = self._config.corpus.packed_pairs
             for length, data in by_length:
-                packing.packed_rows(data.folder, data.table("train"), length, most)
+                packing.packed_rows(data.folder, data.table("train"), length, max_pairs)
         return [data for _, data in by_length]
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
@@ -347,7 +351,7 @@ class RunData:
         for phase in phases_of(config):
             if step < phase.end_step:
                 local_rows = scale_rows(rows, config.train.batch_size, phase.batch_size)
-                data = self.of(phase.max_seq_length)
+                data = self.prepare_length(phase.max_seq_length)
                 every = batch_dataset(config, phase, data, rows=local_rows)
                 first, end = step - phase.first_step, phase.end_step - phase.first_step
                 yield from read_ahead(every[first:end])
@@ -356,10 +360,10 @@ class RunData:
     def dev(self, step: int = 0, rows: RowIndex = slice(None)) -> grain.MapDataset:
         """Returns the batches of dev, at the length of the last of `step` steps."""
         phase = find_phase(phases_of(self._config), max(step - 1, 0))
-        data = self.of(phase.max_seq_length)
+        data = self.prepare_length(phase.max_seq_length)
         return batch_dataset(self._config, phase, data, "dev", rows)
 
-    def of(self, length: int) -> Prepared:
+    def prepare_length(self, length: int) -> Prepared:
         """Returns the data of a length, and prepares it if it is missing.
 
         Raises:

@@ -217,9 +217,9 @@ def batch_shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]
     if config.corpus.packing:
         tokens += ("sequence_ids", "position_ids")
         share = config.masking.masked_lm_prob
-        most = config.corpus.packed_pairs
-        predictions = packing.max_predictions(length, share, predictions, most)
-        pairs = (most,)
+        max_pairs = config.corpus.packed_pairs
+        predictions = packing.max_predictions(length, share, predictions, max_pairs)
+        pairs = (max_pairs,)
     names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
     masked = dict.fromkeys(names, (rows, predictions)) if has_masks(config) else {}
     return {

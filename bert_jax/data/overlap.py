@@ -41,7 +41,7 @@ def normalized_words(sentence: str) -> bytes:
     return " ".join(_WORD.findall(sentence.lower())).encode("utf-8", "surrogatepass")
 
 
-def in_file(
+def find_known_keys(
     path: Path, keys: UInt64[np.ndarray, " sentences"]
 ) -> UInt64[np.ndarray, " known"]:
     """Returns the `sentence_keys` that a file of hashes contains, sorted, each once."""

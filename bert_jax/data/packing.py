@@ -103,17 +103,21 @@ def plan_rows(
 
 
 @functools.cache
-def max_predictions(limit: int, share: float, most: int, pairs: int = PAIRS) -> int:
+def max_predictions(
+    limit: int, share: float, max_per_pair: int, pairs: int = PAIRS
+) -> int:
     """Returns the maximum number of masked tokens that a packed row can have.
 
     Args:
       limit: Tokens of a row.
       share: `masking.masked_lm_prob`.
-      most: `max_predictions_per_seq`, of each pair.
+      max_per_pair: `max_predictions_per_seq`, of each pair.
       pairs: Maximum number of pairs in a row.
     """
     # As `masking.mask_pairs` computes each pair's number, by its length.
-    budgets = np.minimum(most, np.maximum(1, np.rint(np.arange(limit + 1) * share)))
+    budgets = np.minimum(
+        max_per_pair, np.maximum(1, np.rint(np.arange(limit + 1) * share))
+    )
     budgets[0] = 0  # no pair
     best = budgets.astype(int)  # by the tokens that the pairs so far may have
     for _ in range(pairs - 1):
@@ -209,16 +213,16 @@ def _patterns(counts: list[int], limit: int, pairs: int) -> dict[tuple[int, ...]
             room = next(fits, limit)  # or new rows
             pattern, count = open_rows[room].pop() if room < limit else ((), left)
             # The first row is then the fullest, so it takes the next pair too.
-            each = min(left, pairs - len(pattern), room // length)
-            taken = min(count, left // each)
-            left -= taken * each
+            copies = min(left, pairs - len(pattern), room // length)
+            taken = min(count, left // copies)
+            left -= taken * copies
             if count > taken and pattern:
                 open_rows[room].append((pattern, count - taken))
-            pattern += (length,) * each
+            pattern += (length,) * copies
             if len(pattern) == pairs:
                 full[pattern] += taken
             else:
-                open_rows[room - length * each].append((pattern, taken))
+                open_rows[room - length * copies].append((pattern, taken))
     for group in open_rows.values():
         for pattern, count in group:
             full[pattern] += count
@@ -264,8 +268,8 @@ class PackedRows(Rows):
         lengths = self.lengths[indices]
         groups = group_texts(lengths, self._texts)
         longest = int(lengths[groups].sum(axis=1).max())
-        most = limit * self._texts
-        length = most if to_limit else padded_length(longest, most)
+        max_tokens = limit * self._texts
+        length = max_tokens if to_limit else padded_length(longest, max_tokens)
         shared = indices[groups[scale_rows(rows, len(indices), len(groups))]]
         alone = self.batch(shared.ravel(), length)
         filled = np.ones(shared.shape, bool)
@@ -287,7 +291,7 @@ def packed_shapes(tokens: tuple[int, ...], texts: int) -> dict[str, tuple[int, .
     return by_column | dict.fromkeys(names, (rows, texts))
 
 
-def by_text(batch: Mapping[str, Any]) -> Mapping[str, Any]:
+def unpack_texts(batch: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the columns of texts, as if each had a row: [rows x texts, ...].
 
     Columns of whole rows are left out. Batches without shared rows stay as they are.

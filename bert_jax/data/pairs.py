@@ -16,22 +16,24 @@ class Settings(NamedTuple):
     """Settings that determine the pairs. The fields are those of `config.corpus`."""
 
     max_seq_length: int  # tokens, [CLS] and [SEP] included
-    short_seq_prob: float
-    nsp: bool
+    short_seq_prob: float  # probability of a shorter target length
+    nsp: bool  # whether rows are pairs, for next sentence prediction
 
 
 class Span(NamedTuple):
     """Tokens start to stop (not included) of a document."""
 
-    document: int
-    start: int
-    stop: int
+    document: int  # index of the document
+    start: int  # its first token
+    stop: int  # the token after its last
 
 
 class Pair(NamedTuple):
-    a: Span
-    b: Span  # empty without next sentence prediction
-    is_random_next: bool
+    """Two texts of a row."""
+
+    a: Span  # the first
+    b: Span  # the second, empty without next sentence prediction
+    is_random_next: bool  # whether `b` is from another document
 
 
 class _Corpus(NamedTuple):

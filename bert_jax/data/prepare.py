@@ -41,8 +41,8 @@ _COLUMNS = ("tokens", "tokens.ends", "size_a", "is_random_next", "source")
 class Prepared(NamedTuple):
     """Sentence pairs on disk, as `open_folder` found them."""
 
-    folder: storage.Path
-    tokenizer: Tokenizer
+    folder: storage.Path  # complete
+    tokenizer: Tokenizer  # with which its texts were tokenized
     report: dict[str, Any]  # the settings, and `totals` of each split
 
     def table(self, split: str) -> Table:
@@ -71,15 +71,15 @@ class Prepared(NamedTuple):
 
 
 def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
-    """Returns the config's tokenizer (`tokenization.of_config`), or trains one.
+    """Returns `tokenization.load_config_tokenizer`'s tokenizer, or trains one.
 
     A trained tokenizer is stored in `<corpus.data_dir>/vocabulary-<fingerprint>`. It
     is trained on the training split only.
 
     Raises:
-      UserError: see `tokenization.of_config` and `corpus.read_documents`.
+      UserError: see `tokenization.load_config_tokenizer` and `corpus.read_documents`.
     """
-    tokenizer = tokenization.of_config(config)
+    tokenizer = tokenization.load_config_tokenizer(config)
     if tokenizer is not None:
         return tokenizer
     settings = config.tokenizer
@@ -96,7 +96,7 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     }
     folder = data_dir / f"vocabulary-{atomic_folder.folder_fingerprint(identity)}"
     if not (folder / "metadata.json").exists():
-        with atomic_folder.made_whole(folder, "metadata.json") as temporary:
+        with atomic_folder.create_folder(folder, "metadata.json") as temporary:
             _train_tokenizer(config, identity, temporary)
     return tokenization.load(folder / "tokenizer.json")
 
@@ -218,7 +218,7 @@ def prepare_pairs(
             "times), or use another --workdir"
         )
     if not (folder / _REPORT).exists():
-        with atomic_folder.made_whole(folder, _REPORT) as temporary:
+        with atomic_folder.create_folder(folder, _REPORT) as temporary:
             tokenization.save_tokenizer(tokenizer, temporary)
             writing.write_dataset(settings, tokenizer, shape, identity, temporary)
     return open_folder(folder)
@@ -249,14 +249,14 @@ def report_text(data: Prepared) -> str:
         f" ({total.get('random', 0) / max(1, total['pairs']):.1%} random)"
         for split, total in totals.items()
     ]
-    lines += held_out(totals)
+    lines += describe_dev(totals)
     length = data.token_counts().sum() / totals["train"]["pairs"]
     lines.append(f"a pair of train: {length:.1f} tokens, without special ones")
     lines.append(f"[UNK]: {data.unknown_share():.3%} of train's tokens")
     return "\n".join(lines)
 
 
-def held_out(totals: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+def describe_dev(totals: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     """Yields lines: the size of dev, and its overlap with the training text.
 
     Args:

@@ -93,7 +93,7 @@ class Rows:
 
     def __init__(self, features: Sequence[Feature], fill: Mapping[str, int]):
         self._fill = dict(fill)
-        self.table = Table.of_rows([feature.columns for feature in features])
+        self.table = Table.from_rows([feature.columns for feature in features])
         self.lengths = self.table["input_ids"].sizes()
 
     def __len__(self) -> int:
@@ -180,15 +180,15 @@ class Rows:
         length = limit if to_limit else self.length(indices, limit)
         return self.batch(indices[rows], length)
 
-    def each_once(
+    def sorted_batches(
         self, size: int, rows: RowIndex, *, limit: int, to_limit: bool = False
     ) -> Iterator[Batch]:
-        """Yields batches that have each row once, in the order of `by_length`."""
-        for indices in self.by_length(size):
+        """Yields batches that have each row once, in the order of `sorted_indices`."""
+        for indices in self.sorted_indices(size):
             length = limit if to_limit else self.length(indices, limit)
             yield self.batch(indices[rows], length)
 
-    def by_length(self, size: int) -> Iterator[Int[np.ndarray, "size"]]:
+    def sorted_indices(self, size: int) -> Iterator[Int[np.ndarray, "size"]]:
         """Yields row indices of each batch, sorted by length, every row once.
 
         The last batch is padded with indices past the last row.

@@ -64,6 +64,8 @@ class ColumnSpec(NamedTuple):
     """Columns by name, or all by number in files without a header.
 
     Attributes:
+      required: Columns that a file must have.
+      optional: Columns that are read where a file has them.
       format: csv, tsv or jsonl. Empty means by the file's ending.
       incomplete: Whether lines of TSV may have too few fields, and are then left out.
       alone: Whether nothing but the required columns is used.
@@ -89,7 +91,7 @@ class Record(NamedTuple):
     """A row. Its fields are strings in CSV and TSV, otherwise any JSON value."""
 
     where: str  # file and the row's first line (in a data set: its number from 1)
-    fields: Row
+    fields: Row  # values by column
 
 
 def read_table(source: str, wanted: ColumnSpec) -> list[Record]:
@@ -142,7 +144,7 @@ def _split_of(source: str) -> tuple[Any, str, str]:
     return _ADAPTERS[match[1]], match[2], match[3]
 
 
-def as_text(value: Any, where: str, column: str) -> str:
+def require_string(value: Any, where: str, column: str) -> str:
     """Returns a field that must be text.
 
     Raises:
@@ -166,13 +168,13 @@ def _records(source: str, wanted: ColumnSpec) -> Iterator[Record]:
     match _format(source, wanted):
         case "tfds" | "hf":
             adapter, name, split = _split_of(source)
-            return _counted(source, adapter.split_rows(name, split, columns))
+            return _number_rows(source, adapter.split_rows(name, split, columns))
         case "parquet":
-            return _counted(source, hub.parquet_rows(source, columns))
+            return _number_rows(source, hub.parquet_rows(source, columns))
         case "csv":
-            return _named(source, _csv_rows(source, wanted), wanted)
+            return _name_fields(source, _csv_rows(source, wanted), wanted)
         case "tsv":
-            return _named(source, _tsv_rows(source), wanted)
+            return _name_fields(source, _tsv_rows(source), wanted)
         case "jsonl":
             return json_rows(source, read_lines(source))
     raise UserError(
@@ -183,11 +185,11 @@ def _records(source: str, wanted: ColumnSpec) -> Iterator[Record]:
     )
 
 
-def _counted(source: str, rows: Iterable[Row]) -> Iterator[Record]:
+def _number_rows(source: str, rows: Iterable[Row]) -> Iterator[Record]:
     return (Record(f"{source}:{n}", row) for n, row in enumerate(rows, 1))
 
 
-def _named(
+def _name_fields(
     path: str, rows: Iterable[tuple[int, list[str]]], wanted: ColumnSpec
 ) -> Iterator[Record]:
     """Names the fields of each row, by the header or by number."""
@@ -220,7 +222,7 @@ def _refuse_header(where: str, row: list[str], numbers: Iterable[str]) -> None:
     read = [row[int(number)] for number in numbers if int(number) < len(row)]
     named = [field for field in (read if len(read) > 1 else row) if field]
     words = [re.findall("[a-z]{2,}", field.lower()) for field in named]
-    if words and all(each and all(map(_HEADER_WORD.fullmatch, each)) for each in words):
+    if words and all(name and all(map(_HEADER_WORD.fullmatch, name)) for name in words):
         raise UserError(
             f"{where}: {', '.join(row)} is a header, and the columns are numbers; name "
             f"them, such as --config.task.text={read[0]}, or remove the line"
@@ -312,13 +314,13 @@ def python_rows(given: Any) -> list[Row]:
     elif hasattr(given, "columns"):  # pandas
         given = given.to_dict("records")
     rows = []
-    for number, each in enumerate(given):
-        row = each if isinstance(each, Mapping) else {"text": each}
+    for number, item in enumerate(given):
+        row = item if isinstance(item, Mapping) else {"text": item}
         rows.append(
             {str(x): plain_value(y, f"row {number}: {x!r}") for x, y in row.items()}
         )
-        if row is not each and not isinstance(rows[-1]["text"], str):
-            raise TypeError(f"row {number}: {each!r:.60} is neither a dict nor a text")
+        if row is not item and not isinstance(rows[-1]["text"], str):
+            raise TypeError(f"row {number}: {item!r:.60} is neither a dict nor a text")
     return rows
 
 
@@ -356,7 +358,7 @@ def plain_value(value: Any, where: str) -> Any:
     if isinstance(value, Mapping):
         return {str(name): plain_value(x, where) for name, x in value.items()}
     if isinstance(value, list | tuple | Set):
-        items = [plain_value(each, where) for each in value]
+        items = [plain_value(item, where) for item in value]
         return sorted(items, key=str) if isinstance(value, Set) else items
     if hasattr(value, "as_py"):  # of Arrow
         return plain_value(value.as_py(), where)

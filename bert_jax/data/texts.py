@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any
 
 from bert_jax.data.lines import read_lines
-from bert_jax.data.tables import ColumnSpec, Row, as_text, read_table
+from bert_jax.data.tables import ColumnSpec, Row, read_table, require_string
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
@@ -83,9 +83,9 @@ def read_texts(
     columns = text_columns(text, text_b, label, group, labelled=labelled, form=form)
     rows = []
     for where, fields in read_table(source, columns):
-        row: Row = {"where": where, "text": as_text(fields[text], where, text)}
+        row: Row = {"where": where, "text": require_string(fields[text], where, text)}
         if text_b:
-            row["text_b"] = as_text(fields[text_b], where, text_b)
+            row["text_b"] = require_string(fields[text_b], where, text_b)
         if group and fields[group] in (None, ""):
             raise UserError(f"{where}: the group ({group!r}) is empty; write it")
         if group:
@@ -103,8 +103,8 @@ def read_texts(
 
 
 def _read_by_index(rows: Sequence[Row]) -> None:
-    """Names the labels of lists of 0 and 1 by their indices, if all lists are so: of
-    one length, and not only the two names 0 and 1. Leaves out repeated names."""
+    """Names the labels of lists of 0 and 1 by their indices, if all are so and
+    of one length, unless 0 and 1 may be the names. Leaves out repeated names."""
     lists = [row["label"] for row in rows if row["label"] is not None]
     names = set(itertools.chain.from_iterable(lists))
     (width, *others) = {*map(len, lists)} or {0}

@@ -73,7 +73,7 @@ def _learn_sides(sentences: list[list[list[str]]]) -> dict[str, int]:
     """Returns the usual sides of marks by `_keys`, but where a general key has them."""
     counts: dict[str, Counter[int]] = collections.defaultdict(Counter)
     general: dict[str, Sequence[str]] = {}
-    observed = itertools.chain.from_iterable(map(_observed, sentences))
+    observed = itertools.chain.from_iterable(map(_observe_marks, sentences))
     for left, mark, right, sides in observed:
         keys = _keys(left, mark, right)
         for index, key in enumerate(keys):
@@ -88,14 +88,14 @@ def _learn_sides(sentences: list[list[list[str]]]) -> dict[str, int]:
     return learned
 
 
-def _observed(words: list[list[str]]) -> Iterator[tuple[str, str, str, int]]:
+def _observe_marks(words: list[list[str]]) -> Iterator[tuple[str, str, str, int]]:
     """Yields each mark with the text on its left and right, and its attached sides."""
     runs = [(n, run) for n, word in enumerate(words) for run in word]
     nothing = (-1, "")
     around = zip([nothing, *runs], runs, [*runs[1:], nothing], strict=False)
     for (before, first), (word, mark), (after, last) in around:
         if _class(mark[0]) == "M":
-            left, right = _without_marks(first), _without_marks(last)
+            left, right = _drop_mark(first), _drop_mark(last)
             if left and right:
                 sides = _LEFT * (before == word) + _RIGHT * (word == after)
                 yield left, mark, right, sides
@@ -105,7 +105,7 @@ def _observed(words: list[list[str]]) -> Iterator[tuple[str, str, str, int]]:
                 yield "", mark, right, _BOTH * (word == after)
 
 
-def _without_marks(run: str) -> str:
+def _drop_mark(run: str) -> str:
     return run if run and _class(run[0]) != "M" else ""
 
 
@@ -134,7 +134,7 @@ class WordSplitter:
         if self._into_characters:
             return _characters(chunk)
         parts = [part for run in _runs_of(chunk) for part in self._parts(run)]
-        beside = ["", *map(_without_marks, parts), ""]
+        beside = ["", *map(_drop_mark, parts), ""]
         joins = [False] * (len(parts) + 1)  # a part to the one before it
         for index, part in enumerate(parts):
             left, letters, right = beside[index : index + 3]

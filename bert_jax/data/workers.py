@@ -63,7 +63,7 @@ def ordered_map(
     try:
         with signals.clean_up_on_signal(_kill_workers):
             for item in items:
-                with _without_main():
+                with _hide_main():
                     waiting.append(executor.submit(_call, function, item))
                 del item
                 if len(waiting) > available_cores():
@@ -87,7 +87,7 @@ def _kill_workers() -> None:
 
 
 @contextlib.contextmanager
-def _without_main() -> Iterator[None]:
+def _hide_main() -> Iterator[None]:
     """Keeps processes started here from importing the main program again.
 
     Workers do not need it: importing JAX in each would take hundreds of MB, and a

@@ -36,10 +36,10 @@ class Job(NamedTuple):
     """The settings that the chunks of a corpus share."""
 
     aside: Path  # a folder of temporary files, deleted at the end
-    words: Words
+    words: Words  # tokenizes sentences
     dtype: np.dtype  # of token ids
     corpus: ConfigDict  # config.corpus
-    settings: pairs.Settings
+    settings: pairs.Settings  # determine the pairs
     separator: int  # the id between documents that share rows
     # Keys of dev's sentences that train has too. None until all of train is written.
     known: frozenset[int] | None = None
@@ -48,7 +48,7 @@ class Job(NamedTuple):
 class Part(NamedTuple):
     """The rows of a chunk."""
 
-    split: str
+    split: str  # train or dev
     # tokens (A then B of each pair, without special tokens), size_a (tokens of A),
     # is_random_next, and source (of A's document, its index in `corpus.sources`, in
     # order. With `corpus.full_sentences` it is that of the chunk's first document)
@@ -135,7 +135,7 @@ def write_dataset(
                 ids = part.table["tokens"].values
                 counts += np.bincount(ids, minlength=vocabulary)
         keys.flush()
-        known = overlap.in_file(job.aside / "keys", np.concatenate(held_back))
+        known = overlap.find_known_keys(job.aside / "keys", np.concatenate(held_back))
         later.seek(0)
         dev_chunks = (pickle.load(later) for _ in held_back)
         job = job._replace(known=frozenset(known.tolist()))
@@ -171,14 +171,14 @@ def _write_parts(
     """Yields an iterator over the parts, which writes the table of each. The processes
     that make them end with the context."""
 
-    def written(add: Callable[[Table], None]) -> Iterator[Part]:
+    def add_parts(add: Callable[[Table], None]) -> Iterator[Part]:
         for part in results:
             add(part.table)
             progress.update(part.totals["bytes"])
             yield part
 
     with write_table(folder) as add, contextlib.closing(results):
-        yield written(add)
+        yield add_parts(add)
 
 
 def _set_aside(every: Iterable[Chunk], later: BinaryIO) -> Iterator[Chunk]:

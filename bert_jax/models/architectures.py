@@ -38,15 +38,22 @@ class BertWithHeads(nn.Module):
     heads, it is the trunk alone.
 
     With ("masked_lm", "next_sentence") it has the parameters of BertForPreTraining.
+
+    Attributes:
+      config: The model's sizes.
+      heads: masked_lm, crf, and names of LINEAR_HEADS or HEADS.
+      labels: Number of outputs of sequence or token classification.
+      bilstm: Whether heads read a BiLSTM's output (section 5.1) instead of BERT's.
+      trunk: Function of the config that returns the model without heads. A family
+        overrides it.
+      hidden_layers: Heads with a hidden layer instead of the pooler, by name. A family
+        overrides them.
     """
 
     config: BertConfig
-    # masked_lm, crf, and names of LINEAR_HEADS or HEADS
     heads: tuple[str, ...] = ()
-    labels: int = 2  # number of outputs of sequence or token classification
-    bilstm: bool = False  # heads read a BiLSTM's output (section 5.1), not BERT's
-    # Class variables that a family overrides: the trunk, and the heads with a hidden
-    # layer instead of the pooler.
+    labels: int = 2
+    bilstm: bool = False
     trunk: ClassVar[Callable[..., nn.Module]] = Bert
     hidden_layers: ClassVar[Mapping[str, HiddenLayer]] = {}
 
@@ -111,7 +118,7 @@ class BertWithHeads(nn.Module):
                 continue
             rows = input_ids.shape[:-1]
             logits = self._linear(bert, head, encoded, keys[1], rows)
-            outputs |= _named(head, logits, input_ids.shape[:-1])
+            outputs |= _name_logits(head, logits, input_ids.shape[:-1])
         return outputs
 
     @classmethod
@@ -155,7 +162,7 @@ class BertWithHeads(nn.Module):
         return dense(features)
 
 
-def _named(
+def _name_logits(
     head: str, logits: Float[Array, "..."], rows: tuple[int, ...]
 ) -> dict[str, Array]:
     """Names a linear head's logits. `rows` is the shape of the batch."""

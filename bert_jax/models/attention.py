@@ -18,15 +18,24 @@ from bert_jax.types import DropoutKey
 @flax.struct.dataclass
 class AttentionMask:
     """The attention mask: a query attends to the keys that have its id and are at most
-    `window` positions away in the row. It also has each token's position."""
+    `window` positions away in the row. It also has each token's position.
+
+    Attributes:
+      query_ids: Id of each query, or one for all queries of a row.
+      key_ids: Id of each key.
+      position_ids: Position of each token in its sequence. None means unknown.
+      window: Maximum distance of a key. 0 means any.
+      query_positions: Positions of the queries in the row. None means as many queries
+        as keys.
+      position_bias: Numbers added to the scores of each head, not by kernels. None
+        means 0.
+    """
 
     query_ids: Int[Array, "batch #queries"]
     key_ids: Int[Array, "batch length"]
-    position_ids: Int[Array, "#batch length"] | None = None  # None means unknown
-    window: int = flax.struct.field(pytree_node=False, default=0)  # 0 means any
-    # Positions of the queries in the row. None means as many queries as keys.
+    position_ids: Int[Array, "#batch length"] | None = None
+    window: int = flax.struct.field(pytree_node=False, default=0)
     query_positions: Int[Array, "batch positions"] | None = None
-    # Added to the scores of each head, not by kernels. None means 0.
     position_bias: Float[Array, "#batch heads queries length"] | None = None
 
     @property
@@ -109,8 +118,8 @@ def einsum_attention(
     scale, bias = query.shape[-1] ** 0.5, mask.bias(causal)
     if key is None:  # divide the mixed values, a smaller array than the probabilities
         biased = scores + bias * scale
-        most = jax.lax.stop_gradient(jnp.max(biased, axis=-1, keepdims=True))
-        weights = jnp.exp((biased - most) / scale)  # [batch, heads, queries, length]
+        maximum = jax.lax.stop_gradient(jnp.max(biased, axis=-1, keepdims=True))
+        weights = jnp.exp((biased - maximum) / scale)  # [batch, heads, queries, length]
         total = jnp.sum(weights, axis=-1, keepdims=True)  # [batch, heads, queries, 1]
         kept, probs = weights.astype(query.dtype), weights / total
         sums = multiplied_einsum("bhqk,bhkd->bhqd", kept, value, jnp.float32)
@@ -127,11 +136,17 @@ def einsum_attention(
 
 
 class SelfAttention(nn.Module):
-    """Query, key and value, the attention, and the output projection."""
+    """Query, key and value, the attention, and the output projection.
+
+    Attributes:
+      config: The model's sizes.
+      adds_bias: Whether it adds the last bias. If not, it returns the product and the
+        bias.
+      selects_queries: Whether it can be computed for some queries only.
+    """
 
     config: BertConfig
-    adds_bias: bool = True  # otherwise it returns the product and the bias
-    # Whether it can be computed for some queries only.
+    adds_bias: bool = True
     selects_queries: ClassVar[bool] = True
 
     @nn.compact

@@ -20,6 +20,7 @@ class BertConfig:
     """The fields of bert_config.json, those that select how the model is computed, and
     the objects that they name (`family.bert_config` makes it)."""
 
+    # As in bert_config.json.
     vocab_size: int
     hidden_size: int
     num_hidden_layers: int
@@ -32,17 +33,19 @@ class BertConfig:
     attention_probs_dropout_prob: float
     initializer_range: float
     layer_norm_eps: float
+    # As in `config.model`, whose comments define them.
     dtype: str
     attention: str
     remat: str
     scan_layers: bool
-    epilogue: str = "xla"  # or fused: how the operations after a product are computed
-    causal: bool = False  # each position attends to those up to its own
-    architecture: str = "bert"  # name of the family
-    position_initializer: str = "normal"  # or sinusoidal
+    epilogue: str = "xla"
+    causal: bool = False
+    architecture: str = "bert"
+    position_initializer: str = "normal"
     layer: str = "post_norm"
     positions: str = "learnt"
-    family_fields: tuple[tuple[str, Any], ...] = ()  # the family's `fields.of_model`
+    # The family's fields, see `config.fields.family_model_fields`.
+    family_fields: tuple[tuple[str, Any], ...] = ()
     own_fields: tuple[tuple[str, Any], ...] = ()  # a config file's, for its layers
     bias: bool = True  # in linear layers and LayerNorms (logits always have one)
     # (config, logical axes) -> the initializer of a kernel or embeddings. None means

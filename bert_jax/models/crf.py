@@ -28,15 +28,15 @@ _SAME = {"L": "E", "U": "S"}
 class Transitions(NamedTuple):
     """The learned parameters of a CRF, or which transitions may be guessed."""
 
-    between: Shaped[Array, "from_tag to_tag"]
-    first: Shaped[Array, "tag"]
-    last: Shaped[Array, "tag"]
+    between: Shaped[Array, "from_tag to_tag"]  # from each tag to the next
+    first: Shaped[Array, "tag"]  # to a sentence's first tag
+    last: Shaped[Array, "tag"]  # from its last tag
 
-    def within(self, allowed: "Transitions") -> "Transitions":
+    def penalize_forbidden(self, allowed: "Transitions") -> "Transitions":
         """Returns these, and 10,000 less for each transition that is not allowed.
 
         Args:
-          allowed: True for each that is. See `allowed`.
+          allowed: True for each that is. See `allowed_transitions`.
         """
         both = zip(self, allowed, strict=True)
         return Transitions(*(x + jnp.where(a, 0.0, _FORBIDDEN) for x, a in both))
@@ -51,6 +51,7 @@ class Crf(nn.Module):
     """The parameters, which begin as AllenNLP's do, or with `scale` at 0.
 
     Attributes:
+      tags: Number of tags.
       scale: Factor of the parameters. Adam moves each by about the learning rate, so
         with BERT's small ones a transition would not be learned without it.
     """
@@ -153,21 +154,21 @@ def _by_word(scores: Array, *columns: Array) -> tuple[Array, ...]:
     return (scores.swapaxes(0, 1), *others, mask > 0)
 
 
-def found_in(sentences: Iterable[Sequence[str]]) -> str:
+def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     """Returns the scheme of SCHEMES that all sentences keep to, the first such one."""
     kept = list(SCHEMES)
     for tags in sentences:
-        kept = [scheme for scheme in kept if keeps_to(scheme, tags)]
+        kept = [scheme for scheme in kept if follows_scheme(scheme, tags)]
     return kept[0]
 
 
-def keeps_to(scheme: str, tags: Sequence[str]) -> bool:
+def follows_scheme(scheme: str, tags: Sequence[str]) -> bool:
     """Returns whether a sentence's tags keep to a scheme of SCHEMES."""
     pairs = zip([None, *tags], [*tags, None], strict=True)
     return all(_may_follow(scheme, *pair) for pair in pairs)
 
 
-def allowed(labels: Sequence[str], scheme: str) -> Transitions:
+def allowed_transitions(labels: Sequence[str], scheme: str) -> Transitions:
     """Returns the transitions that a scheme of SCHEMES allows.
 
     Args:

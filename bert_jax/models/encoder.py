@@ -32,10 +32,15 @@ _KEPT = {
 
 
 class Embeddings(nn.Module):
-    """Token + position + segment, LayerNorm, dropout."""
+    """Token + position + segment, LayerNorm, dropout.
+
+    Attributes:
+      config: The model's sizes.
+      has_types: Whether it adds a vector for each segment.
+    """
 
     config: BertConfig
-    has_types: ClassVar[bool] = True  # adds a vector for each segment
+    has_types: ClassVar[bool] = True
 
     def setup(self) -> None:
         config = self.config
@@ -64,14 +69,21 @@ class Embeddings(nn.Module):
 
 class Layer(nn.Module):
     """The part of a layer that the encoder reads. `bert_jax.load` looks for its
-    `attention`."""
+    `attention`.
+
+    Attributes:
+      config: The model's sizes.
+      takes_positions: Whether its last argument is `positions`, at which alone it is
+        computed.
+      final_norm: MODULE(config, name=...) applied to the last layer's output. None
+        means no module.
+      starts_from: Other layers from whose weights it also starts, with the names that
+        they share.
+    """
 
     config: BertConfig
-    # Whether its last argument is `positions`, at which alone it is computed.
     takes_positions: ClassVar[bool] = False
-    # MODULE(config, name=...) applied to the last layer's output. None means no module.
     final_norm: ClassVar[Callable[..., nn.Module] | None] = None
-    # Other layers from whose weights it also starts, with the names that they share.
     starts_from: ClassVar[tuple[str, ...]] = ()
 
     @staticmethod
@@ -84,12 +96,17 @@ class Layer(nn.Module):
 
 class EncoderLayer(Layer):
     """BERT's layer: attention and feed-forward, each followed by dropout, residual and
-    LayerNorm."""
+    LayerNorm.
 
-    # MODULE(config, adds_bias=..., name=...)
+    Attributes:
+      attends: Attention, MODULE(config, adds_bias=..., name=...).
+      adds_bias: Whether linear layers add their biases. If not, `add_and_norm` and
+        `activate` do.
+    """
+
     attends: ClassVar[Callable[..., nn.Module]] = staticmethod(self_attention)
     takes_positions: ClassVar[bool] = True
-    adds_bias: ClassVar[bool] = True  # otherwise `add_and_norm` and `activate` do
+    adds_bias: ClassVar[bool] = True
 
     @nn.compact
     def __call__(
@@ -143,7 +160,9 @@ class EncoderLayer(Layer):
 class Encoder(nn.Module):
     """The layers, one after another or as one scanned layer.
 
-    If `shared`, every layer has the parameters of the first.
+    Attributes:
+      config: The model's sizes.
+      shared: Whether every layer has the parameters of the first.
     """
 
     config: BertConfig
@@ -252,21 +271,30 @@ class Encoded(NamedTuple):
     sequence: Float[Array, "batch length hidden"]  # the last layer's output
     # The output at the requested positions, which may be the only ones computed.
     gathered: Float[Array, "batch positions hidden"]
-    # The first token's vector, and the pooler's output: one per row, unless packed.
+    # The first token's vector: one per row, unless packed.
     first: Float[Array, "batch *sequences hidden"]
-    pooled: Float[Array, "batch *sequences hidden"]
+    pooled: Float[Array, "batch *sequences hidden"]  # the pooler's output for it
     hidden_states: list[Float[Array, "batch length hidden"]]  # embeddings, each layer
 
 
 class Bert(nn.Module):
-    """The part that every task shares: 109,482,240 parameters for Base."""
+    """The part that every task shares: 109,482,240 parameters for Base.
+
+    A family overrides the class variables, all attributes but the config.
+
+    Attributes:
+      config: The model's sizes.
+      embeds: Function of the config that returns the embeddings.
+      shares_layers: Whether every layer has the parameters of the first.
+      has_pooler: Whether it has a pooler. If not, `pooled` is the first token's vector.
+      has_positions: Whether it has the embeddings of positions that `positions` names.
+    """
 
     config: BertConfig
-    # Class variables that a family overrides.
     embeds: ClassVar[Callable[..., nn.Module]] = Embeddings
     shares_layers: ClassVar[bool] = False
-    has_pooler: ClassVar[bool] = True  # otherwise `pooled` is the first token's vector
-    has_positions: ClassVar[bool] = True  # has embeddings of positions, by `positions`
+    has_pooler: ClassVar[bool] = True
+    has_positions: ClassVar[bool] = True
 
     def setup(self) -> None:
         config = self.config

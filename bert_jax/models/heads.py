@@ -50,13 +50,13 @@ def vocabulary_logits(
     axes = "abc"[: rows.ndim - 1]
     spec = f"{axes}i,oi->{axes}o"
     # [..., vocab + padding]
-    logits = multiplied_einsum(spec, rows, _padded(embedding, padding), dtype)
+    logits = multiplied_einsum(spec, rows, _pad_rows(embedding, padding), dtype)
     if bias is not None:
-        logits = (logits + _padded(bias, padding)).astype(dtype)
+        logits = (logits + _pad_rows(bias, padding)).astype(dtype)
     return logits[..., : len(embedding)].reshape(*hidden.shape[:-1], -1)
 
 
-def _padded(rows: Float[Array, "rows ..."], count: int) -> Float[Array, "padded ..."]:
+def _pad_rows(rows: Float[Array, "rows ..."], count: int) -> Float[Array, "padded ..."]:
     return jnp.pad(rows, ((0, count), *((0, 0),) * (rows.ndim - 1))) if count else rows
 
 
@@ -99,15 +99,20 @@ class MaskedLmHead(nn.Module):
 class HiddenLayer(NamedTuple):
     """A classifier's own hidden layer, on the first token's vector."""
 
-    activation: Callable[[Array], Array]
+    activation: Callable[[Array], Array]  # on its output
     drops_input: bool  # dropout before the hidden layer too
 
 
 class Classifier(Dense):
-    """A linear layer, with dropout before it, on the output of a hidden layer."""
+    """A linear layer, with dropout before it, on the output of a hidden layer.
+
+    Attributes:
+      hidden: The hidden layer.
+      rate: Dropout rate.
+    """
 
     hidden: HiddenLayer = HiddenLayer(jnp.tanh, True)
-    rate: float = 0.0  # dropout rate
+    rate: float = 0.0
 
     def setup(self) -> None:
         size = (self.config.hidden_size,)
@@ -124,7 +129,14 @@ class Classifier(Dense):
 
 
 class BertForPreTraining(nn.Module):
-    """The trunk with the masked LM and next sentence heads (run_pretraining.py)."""
+    """The trunk with the masked LM and next sentence heads (run_pretraining.py).
+
+    Attributes:
+      config: The model's sizes.
+      trunk: Function of the config that returns the model without heads.
+      lm_head: Function of the config that returns the masked LM head.
+      has_nsp_head: Whether it has the next sentence head.
+    """
 
     config: BertConfig
     trunk: Callable[..., nn.Module] = Bert

@@ -88,12 +88,17 @@ def sinusoidal_positions(rows: int, width: int) -> Float[np.ndarray, "rows width
 
 
 class Dense(nn.Module):
-    """A linear layer from the last `inputs` axes to `features`.
+    """A linear layer, which multiplies in `config.dtype`.
 
-    `names` are the logical axes of its kernel, inputs first. It multiplies in
-    `config.dtype`. With `logits` the sum and the result are float32, because bfloat16
-    has steps of 1/64 between 2 and 4. Without `adds_bias` it returns the product and
-    the bias, for a kernel that adds them.
+    Attributes:
+      config: The model's sizes.
+      features: Sizes of the output axes.
+      names: Logical axes of its kernel, inputs first.
+      inputs: Number of input axes, the last ones.
+      logits: Whether the sum and the result are float32, because bfloat16 has steps of
+        1/64 between 2 and 4.
+      adds_bias: Whether it adds the bias. If not, it returns the product and the bias,
+        for a kernel that adds them.
     """
 
     config: BertConfig
@@ -138,11 +143,17 @@ def kernel_inputs(module: Sequence[str]) -> int:
 
 
 class Embedding(nn.Module):
-    """A table of vectors, and the lookup in it."""
+    """A table of vectors, and the lookup in it.
+
+    Attributes:
+      config: The model's sizes.
+      rows: Number of vectors.
+      axis: Logical name of the rows.
+    """
 
     config: BertConfig
     rows: int
-    axis: str  # the logical name of the rows
+    axis: str
 
     def setup(self) -> None:
         init = kernel_initializer(self.config, (self.axis, "embed"))

@@ -20,7 +20,7 @@ class BiLstm(nn.Module):
     """
 
     size: int  # hidden units per direction
-    layers: int = 1
+    layers: int = 1  # number of them, one on another
     dropout: float = 0.0  # between layers
 
     @nn.compact

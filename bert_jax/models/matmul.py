@@ -84,12 +84,12 @@ def _matrices(
     names: tuple[str | None, ...], x: Array, kernel: Array, outputs: int
 ) -> tuple[Array, Array]:
     """Returns [rows, inputs] and [inputs, outputs]. `outputs` is the number of axes."""
-    kernel = _whole(names, kernel.astype(x.dtype))
+    kernel = _gather_vectors(names, kernel.astype(x.dtype))
     matrix = kernel.reshape(math.prod(kernel.shape[: kernel.ndim - outputs]), -1)
     return x.reshape(-1, len(matrix)), matrix
 
 
-def _whole(names: tuple[str | None, ...], kernel: Array) -> Array:
+def _gather_vectors(names: tuple[str | None, ...], kernel: Array) -> Array:
     """Keeps vectors whole on each device, as in Embedding: fsdp's parts of the kernel
     are gathered for the product, in its precision. The rows never are."""
     vectors = tuple("hidden" if name == "embed" else name for name in names)
@@ -114,7 +114,7 @@ def _linear_backward(
     to_bias = jnp.sum(outputs, axis=0, dtype=jnp.float32)
     return (
         to_x.reshape(x.shape),
-        _whole(names, to_kernel.reshape(kernel.shape)),
+        _gather_vectors(names, to_kernel.reshape(kernel.shape)),
         to_bias.reshape(bias.shape),
     )
 

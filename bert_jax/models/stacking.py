@@ -35,7 +35,7 @@ def stack_layers(params: dict, num_layers: int) -> dict:
     return {**params, "bert": bert}
 
 
-def unstacked(params: Mapping[str, Any]) -> dict[str, Any]:
+def unstack_layers(params: Mapping[str, Any]) -> dict[str, Any]:
     """Converts a scanned encoder's parameters to an unrolled one's."""
     stacked = params.get("bert", {}).get("encoder", {}).get("layers")
     if stacked is None:

@@ -111,7 +111,7 @@ def barrier() -> None:
         _client().wait_at_barrier(f"barrier/{next(_names)}", _EVER)
 
 
-def of_first(value: Any) -> Any:
+def broadcast_from_first(value: Any) -> Any:
     """Returns process 0's value, JSON, in every process. All must call it."""
     if _count == 1:
         return value
@@ -136,7 +136,7 @@ def check_same(what: str, facts: Mapping[str, Any]) -> None:
     Processes that continued with different facts would deadlock.
     """
     here = json.loads(json.dumps(facts))
-    there = of_first(here)
+    there = broadcast_from_first(here)
     differ = [n for n in sorted(here.keys() | there) if here.get(n) != there.get(n)]
     if differ:
         names = ", ".join(differ)
@@ -144,7 +144,7 @@ def check_same(what: str, facts: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def first_alone() -> Iterator[None]:
+def wait_for_first() -> Iterator[None]:
     """Runs the block in process 0 first, then in the others."""
     if not is_first():
         barrier()

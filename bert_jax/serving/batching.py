@@ -56,7 +56,9 @@ class Batcher:
         self._answerer, size = answerer, answerer.size
         self._size = answerer.size = ServedSize(*size)
         # On a CPU rows together gain little, if they are long, and padding costs.
-        self._ratio, self._most = (1.25, 3_000) if size.width else (4.0, 1_000_000)
+        self._ratio, self._max_characters = (
+            (1.25, 3_000) if size.width else (4.0, 1_000_000)
+        )
         self._arrived: queue.SimpleQueue[_Row] = queue.SimpleQueue()
         self._waiting: list[_Row] = []
         try:
@@ -71,7 +73,7 @@ class Batcher:
         threading.Thread(target=self._work, name="batches", daemon=True).start()
 
     @property
-    def queued(self) -> int:
+    def queued_rows(self) -> int:
         """The number of rows that wait, without those in work."""
         return self._arrived.qsize() + len(self._waiting)
 
@@ -129,8 +131,8 @@ class Batcher:
         for row in self._waiting:
             first = (batch[0] if batch else row).characters
             is_alike = 1 / self._ratio <= row.characters / first <= self._ratio
-            most = min(self._size.rows, max(1, self._most // first))
-            if not is_alike or len(batch) == most:
+            max_rows = min(self._size.rows, max(1, self._max_characters // first))
+            if not is_alike or len(batch) == max_rows:
                 others.append(row)
             elif row.answer.set_running_or_notify_cancel():  # its client is connected
                 batch.append(row)

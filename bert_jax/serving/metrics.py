@@ -41,7 +41,7 @@ class Metrics:
         """Returns the answer to /metrics."""
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
-    def counted(self, app: ASGIApp) -> ASGIApp:
+    def count_responses(self, app: ASGIApp) -> ASGIApp:
         """Returns an application that counts the answers of another, `app`.
 
         An answer to a client that has left is not sent, and does not count.

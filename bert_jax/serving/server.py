@@ -62,7 +62,7 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     listening = open_port(host, port)
     about = about_task(task, folder)
     short = {n: ["a"] * 4 if n == "endings" else "a" for n in about["fields"]}
-    batcher = Batcher(inference.of_task(task, folder), short)
+    batcher = Batcher(inference.restore_answerer(task, folder), short)
     app = make_application(batcher, about, host, *task.config.serve.hosts)
     # The thread that computes and the one that serves wait for each other dozens of
     # times a batch, by default 5 ms each time.
@@ -121,7 +121,7 @@ def make_application(
       host: The name of this server, in addition to localhost and addresses.
       hosts: More names, whose pages may call it too.
     """
-    metrics = Metrics("/predict", lambda: batcher.queued, lambda: batcher.cut)
+    metrics = Metrics("/predict", lambda: batcher.queued_rows, lambda: batcher.cut)
 
     async def predict(request: Request) -> Response:
         _check_source(request, host, *hosts)
@@ -145,10 +145,10 @@ def make_application(
 
         return endpoint
 
-    async def refused(_: Request, error: Any) -> Response:
+    async def answer_http_error(_: Request, error: Any) -> Response:
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
-    async def failed(_: Request, error: Exception) -> Response:
+    async def answer_exception(_: Request, error: Exception) -> Response:
         is_model = isinstance(error, UserError)  # its weights give NaN
         log.error("%s", error, exc_info=None if is_model else error)
         text = str(error) if is_model else f"{type(error).__name__}: {str(error)[:150]}"
@@ -162,16 +162,19 @@ def make_application(
             Route("/openapi.json", get(lambda: JSONResponse(openapi(about)))),
             Route("/", get(lambda: HTMLResponse(PAGE.read_bytes()))),
         ],
-        exception_handlers={HTTPException: refused, Exception: failed},
+        exception_handlers={
+            HTTPException: answer_http_error,
+            Exception: answer_exception,
+        },
     )
 
     full = JSONResponse({"error": "too many connections"}, 503, {"Connection": "close"})
 
-    async def limited(scope: Any, receive: Any, send: Any) -> None:
+    async def limit_connections(scope: Any, receive: Any, send: Any) -> None:
         is_full = scope.get("state", {}).get("is_full")
         await (full if is_full else app)(scope, receive, send)
 
-    return metrics.counted(limited)
+    return metrics.count_responses(limit_connections)
 
 
 def _check_source(request: Request, host: str, *hosts: str) -> None:
@@ -182,20 +185,20 @@ def _check_source(request: Request, host: str, *hosts: str) -> None:
     """
     name, origin = request.headers.get("host", ""), request.headers.get("origin")
     try:
-        ipaddress.ip_address(_plain(name))
+        ipaddress.ip_address(_strip_address(name))
     except ValueError:
-        if _plain(name) not in map(_plain, ("localhost", host, *hosts)):
+        if _strip_address(name) not in map(_strip_address, ("localhost", host, *hosts)):
             adds = "not this server's name; --config.serve.hosts=\"('NAME',)\" adds it"
             raise HTTPException(421, f"Host {name[:100]}: {adds}") from None
     own = origin in (None, f"http://{name}", f"https://{name}")
-    if not own and _plain(str(origin)) not in map(_plain, hosts):
+    if not own and _strip_address(str(origin)) not in map(_strip_address, hosts):
         adds = (
             "pages of others may not call; --config.serve.hosts=\"('NAME',)\" adds one"
         )
         raise HTTPException(403, f"Origin {origin:.100}: {adds}")
 
 
-def _plain(name: str) -> str:
+def _strip_address(name: str) -> str:
     """Returns the NAME of NAME:PORT or https://NAME."""
     return re.sub(r"^https?://|:\d*$", "", name).strip("[].").lower()
 

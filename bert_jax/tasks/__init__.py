@@ -35,7 +35,7 @@ def create_task(
     """Creates the task that `config.task.name` names.
 
     Args:
-      tokenizer: Tokenizer. None means the config's (`tokenization.of_config`).
+      tokenizer: Tokenizer. None means `tokenization.load_config_tokenizer`'s.
 
     Raises:
       UserError: no task has that name, or its config is wrong.

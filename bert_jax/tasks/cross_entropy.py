@@ -37,7 +37,7 @@ def _backward(kept: tuple[Array, Array, Array], gradient: Array) -> tuple[Array,
 cross_entropy.defvjp(_forward, _backward)
 
 
-def of_classes(
+def class_cross_entropy(
     logits: Float[Array, "*batch classes"],
     labels: Int[Array, "*batch"],
     smoothing: float = 0.0,

@@ -71,6 +71,7 @@ class Teacher:
     """The model of `config.task.teacher`, for the loss of a task.
 
     Attributes:
+      config: The sizes of the teacher's model.
       task: The same task with the teacher's model.
       terms: The terms of LAYER_TERMS that have a weight.
       values: The teacher's parameters, boxed, for `Task.constants`.
@@ -101,7 +102,7 @@ class Teacher:
             )
         merge.check_tokenizer(task.tokenizer, source.tokenizer(read.config), path)
         labels = tuple(task.options.labels)
-        read = read.in_order(labels, path)
+        read = read.reorder_labels(labels, path)
         if read.labels not in ((), labels, layout.default_labels(len(labels))):
             raise UserError(
                 f"config.task.teacher={path}: its labels are {', '.join(read.labels)}, "

@@ -24,11 +24,12 @@ class Blanks(NamedTuple):
     """The requested predictions of a sequence: its `Feature.info`."""
 
     masks: list[int]  # positions of [MASK]
-    is_pair: bool
+    is_pair: bool  # whether it has two texts
 
 
 class FillMask(Predictor):
-    """`{"text": "... [MASK] ...", "text_b": optional}` -> the same with `masks`."""
+    """Predictor of masked tokens: `{"text": "... [MASK] ...", "text_b": optional}` ->
+    the same with `masks`."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class FillMask(Predictor):
           pairs are classified.
         """
         logits = self._logits(params, batch)
-        best = self._best(logits["masked_lm_logits"])
+        best = self._rank_tokens(logits["masked_lm_logits"])
         if self._has_nsp_head:
             best["is_next"] = jax.nn.softmax(logits["next_sentence_logits"])[:, 0]
         return best
@@ -116,7 +117,9 @@ class FillMask(Predictor):
         assert isinstance(outputs, dict)
         return outputs
 
-    def _best(self, logits: Array, never: Array | None = None) -> dict[str, Array]:
+    def _rank_tokens(
+        self, logits: Array, never: Array | None = None
+    ) -> dict[str, Array]:
         """Returns the likeliest tokens, without those of the ids `never`."""
         # An embedding matrix may have more rows than the vocabulary has tokens.
         logits = logits[..., : self._tokenizer.get_vocab_size()]
@@ -178,7 +181,7 @@ class FillMask(Predictor):
         ]
 
     def _token(self, piece_id: int | np.integer) -> str:
-        return self._kind.shown(self._tokenizer.id_to_token(int(piece_id)) or "")
+        return self._kind.format_token(self._tokenizer.id_to_token(int(piece_id)) or "")
 
 
 class _RowsWithBlanks(Rows):

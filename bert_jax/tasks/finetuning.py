@@ -42,6 +42,7 @@ class Finetuning(distillation.Taught, Predictor):
     Attributes:
       definition: The definition, with the run's config and fitted values.
       text: Its vocabulary, and how texts become sequences.
+      texts_per_row: Maximum number of texts that share a row, `task.texts_per_row`.
     """
 
     def __init__(
@@ -189,7 +190,7 @@ class Finetuning(distillation.Taught, Predictor):
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
         size = self.config.evaluate.batch_size
-        return self._rows(split).each_once(size, rows, **self._lengths)
+        return self._rows(split).sorted_batches(size, rows, **self._lengths)
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         outputs = self.apply(params, batch, key, self.compared)
@@ -200,22 +201,22 @@ class Finetuning(distillation.Taught, Predictor):
     ) -> dict[str, Array]:
         """Returns the loss of the model's outputs, with a teacher its losses too."""
         # Losses and weights are per text, however rows are shared.
-        texts, logits = packing.by_text(batch), self.logits_of(outputs, batch)
+        texts, logits = packing.unpack_texts(batch), self.logits_of(outputs, batch)
         definition = self.definition
         weights = definition.row_weights(texts)
-        each = definition.row_losses(logits, texts)
-        losses = {definition.loss_name: jnp.sum(weights * each)}
+        row_losses = definition.row_losses(logits, texts)
+        losses = {definition.loss_name: jnp.sum(weights * row_losses)}
         if self.teacher is None:
             return losses
-        theirs = self.teacher.outputs(params, batch)
-        targets = self.teacher.task.logits_of(theirs, batch)
+        teacher_outputs = self.teacher.outputs(params, batch)
+        targets = self.teacher.task.logits_of(teacher_outputs, batch)
         heat = self.options.teacher_temperature
         apart = distillation.output_losses(logits, targets, texts, self.kind, heat)
         soft = jnp.sum(weights * apart)
-        return self.teacher.join(losses, soft, outputs, theirs, batch)
+        return self.teacher.join(losses, soft, outputs, teacher_outputs, batch)
 
     def loss_weights(self, batch: Arrays) -> Scalars:
-        total = jnp.sum(self.definition.row_weights(packing.by_text(batch)))
+        total = jnp.sum(self.definition.row_weights(packing.unpack_texts(batch)))
         others = self.teacher.loss_weights(total, batch) if self.teacher else {}
         return {self.definition.loss_name: total, **others}
 
@@ -249,8 +250,8 @@ class Finetuning(distillation.Taught, Predictor):
         logits = {k: v for k, v in outputs.items() if k not in trunk}
         if self.options.windows > 1:
             mask, how = batch["input_mask"], self.options.window_logits
-            each = logits["logits"].reshape(*mask.shape[:2], -1)
-            return {"logits": windows.combine_logits(each, mask, how)}
+            by_window = logits["logits"].reshape(*mask.shape[:2], -1)
+            return {"logits": windows.combine_logits(by_window, mask, how)}
         if "sequence_ids" not in batch:
             return logits
         return {k: v.reshape(-1, v.shape[-1]) for k, v in logits.items()}
@@ -261,8 +262,10 @@ class Finetuning(distillation.Taught, Predictor):
         logits = self.logits(params, batch)
         if "crf" not in self.heads:
             return logits
-        allowed = crf.allowed(self.labels, self.options.tag_scheme or "none")
-        transitions = crf.read_transitions(logits).within(allowed)
+        allowed = crf.allowed_transitions(
+            self.labels, self.options.tag_scheme or "none"
+        )
+        transitions = crf.read_transitions(logits).penalize_forbidden(allowed)
         # The sentence's words around the part that the row tags, too: an entity may
         # continue where a sentence is cut.
         tags = crf.viterbi(logits["logits"], batch["words"], transitions)
@@ -279,7 +282,7 @@ class Finetuning(distillation.Taught, Predictor):
         outputs = sort_outputs(
             self._rows(split), self.config.evaluate.batch_size, fetched
         )
-        has_nan = any(np.isnan(x).any() for each in outputs for x in each.values())
+        has_nan = any(np.isnan(x).any() for batch in outputs for x in batch.values())
         if has_nan:
             outputs = jax.tree.map(np.nan_to_num, outputs)
         rows, features = self.examples(split), self.encode_examples(split)
@@ -302,7 +305,7 @@ class Finetuning(distillation.Taught, Predictor):
         """Returns the scores of a model's parameters on some rows with labels."""
         features, compute = self.encode(rows, "scored"), jax.jit(self.outputs)
         table = Rows(features, self.padding)
-        batches = table.each_once(_SCORED, slice(None), **self._lengths)
+        batches = table.sorted_batches(_SCORED, slice(None), **self._lengths)
         fetched = [jax.device_get(compute(params, batch)) for batch in batches]
         outputs = sort_outputs(table, _SCORED, fetched)
         answers = self.definition.decode_answers(rows, features, outputs)
@@ -407,13 +410,13 @@ class Finetuning(distillation.Taught, Predictor):
 
 
 def sort_outputs(table: Rows, size: int, fetched: Sequence[Outputs]) -> list[Outputs]:
-    """Returns the outputs of each row, from those of the batches of `Rows.each_once`.
+    """Returns the outputs of each row, from the outputs of `Rows.sorted_batches`.
 
     Args:
       size: Rows of a batch.
     """
     ordered: list[Outputs] = [{} for _ in range(len(table))]
-    for indices, outputs in zip(table.by_length(size), fetched, strict=True):
+    for indices, outputs in zip(table.sorted_indices(size), fetched, strict=True):
         for place, index in enumerate(indices):
             if index < len(table):
                 ordered[index] = {k: v[place] for k, v in outputs.items()}

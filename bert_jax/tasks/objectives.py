@@ -21,7 +21,7 @@ from bert_jax.types import Arrays, Scalars
 class Targets(NamedTuple):
     """The tokens that the logits are to predict."""
 
-    ids: Int[Array, "batch predictions"]
+    ids: Int[Array, "batch predictions"]  # the tokens, any where the weight is 0
     weights: Float[Array, "batch predictions"]  # 1, or 0 where nothing is predicted
 
 

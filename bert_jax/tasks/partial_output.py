@@ -27,8 +27,9 @@ Work = Mapping[str, Any]  # settings that decide the answers, in JSON, by readab
 class Output(NamedTuple):
     """A text file of answers, for `row_files.row_writer`."""
 
-    file: Any
-    part: Path | None = None  # None means that it cannot be resumed
+    file: Any  # open for writing
+    # The unfinished file. None means that it cannot be resumed.
+    part: Path | None = None
     rows: int = 0  # written in earlier attempts
     columns: Sequence[str] = ()  # of a table whose first row is written
 
@@ -49,7 +50,7 @@ def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[
     Raises:
       UserError: The part file belongs to other work, or to another program.
     """
-    if not processes.of_first(_is_resumable(source, target)):
+    if not processes.broadcast_from_first(_is_resumable(source, target)):
         with row_files.open_output(target) as file:
             yield Output(file)
         return
@@ -57,7 +58,7 @@ def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[
     part, made_by = Path(f"{complete}.part"), Path(f"{complete}.part.json")
     if not processes.is_first():
         with open(os.devnull, "w", encoding="utf-8") as nowhere:
-            yield Output(nowhere, part, *processes.of_first(None))
+            yield Output(nowhere, part, *processes.broadcast_from_first(None))
         return
 
     def leave() -> None:
@@ -83,14 +84,14 @@ def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[
                 f"{part}: not a part that --mode=predict left; move it away"
             )
         mine = json.loads(json.dumps(work()))
-        rows, columns, size = _recall(part, made_by, target, mine)
+        rows, columns, size = _read_unfinished(part, made_by, target, mine)
         storage.write_atomically(made_by, json.dumps(mine))
         file.truncate(size)
         stack.enter_context(signals.clean_up_on_signal(leave))
         if rows:
             log.info("%s: %s rows are answered; resuming", part, f"{rows:,}")
         try:
-            yield Output(file, part, *processes.of_first((rows, columns)))
+            yield Output(file, part, *processes.broadcast_from_first((rows, columns)))
             file.flush()
             part.replace(complete)
             made_by.unlink()
@@ -99,7 +100,7 @@ def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[
             raise
 
 
-def _recall(
+def _read_unfinished(
     part: Path, made_by: Path, target: str, mine: Work
 ) -> tuple[int, list[str], int]:
     """Returns `_complete_rows` of a part.

@@ -48,7 +48,12 @@ EXAMPLES = 3  # held-out sentences in the report
 
 
 class Pretraining(distillation.Taught):
-    """The pre-training task."""
+    """The pre-training task.
+
+    Attributes:
+      objective: The entry of OBJECTIVES that `config.task.objective` names.
+      model: The module, with its heads.
+    """
 
     main_score = "loss"
     splits = ("dev",)
@@ -64,7 +69,7 @@ class Pretraining(distillation.Taught):
             that does not fit the rest.
         """
         super().__init__(config)
-        vocabulary = tokenizer or tokenization.of_config(config)
+        vocabulary = tokenizer or tokenization.load_config_tokenizer(config)
         self._vocabulary = vocabulary
         pieces = config.tokenizer.vocab_size  # size of a tokenizer yet to be trained
         if vocabulary is not None:
@@ -151,8 +156,8 @@ class Pretraining(distillation.Taught):
 
         if masking.has_masks(self.config):
             _warn_of_few_predictions(self.config)
-        datasets = self._data.all()
-        first = self._data.of(self.config.corpus.max_seq_length)
+        datasets = self._data.prepare_all()
+        first = self._data.prepare_length(self.config.corpus.max_seq_length)
         return Data(
             first.unknown_share(),
             record=self._data.record(),
@@ -161,8 +166,8 @@ class Pretraining(distillation.Taught):
         )
 
     def reuse_prepared_data(self, record: Mapping[str, Any]) -> None:
-        """Reuses the run's prepared data, see `RunData.recall`."""
-        self._data.recall(record)
+        """Reuses the run's prepared data, see `RunData.reuse_recorded`."""
+        self._data.reuse_recorded(record)
 
     def resolve(self) -> None:
         """Fills in open values, with `model.causal` and `task.nsp_loss` for `ltr`."""
@@ -239,16 +244,16 @@ class Pretraining(distillation.Taught):
         losses = self._losses(outputs, batch)
         if self.teacher is None:
             return losses
-        theirs = self.teacher.outputs(params, batch)
+        teacher_outputs = self.teacher.outputs(params, batch)
         name, options = f"{self.objective.prefix}_logits", self.options
         soft = distillation.soft_loss(
-            outputs[name], theirs[name], options.teacher_temperature
+            outputs[name], teacher_outputs[name], options.teacher_temperature
         )
         total = jnp.sum(masked_targets(batch).weights * soft)
-        return self.teacher.join(losses, total, outputs, theirs, batch)
+        return self.teacher.join(losses, total, outputs, teacher_outputs, batch)
 
     def _losses(self, outputs: Arrays, batch: Arrays) -> Scalars:
-        return _joined(part.losses(outputs, batch) for part in self._parts)
+        return _merge_dicts(part.losses(outputs, batch) for part in self._parts)
 
     def loss_weights(self, batch: Arrays) -> Scalars:
         """Returns the divisor of each sum."""
@@ -259,7 +264,7 @@ class Pretraining(distillation.Taught):
         return weights | self.teacher.loss_weights(tokens, batch)
 
     def _divisors(self, batch: Arrays) -> Scalars:
-        return _joined(part.weights(batch) for part in self._parts)
+        return _merge_dicts(part.weights(batch) for part in self._parts)
 
     def outputs(
         self, params: Any, batch: Arrays
@@ -270,7 +275,7 @@ class Pretraining(distillation.Taught):
         outputs = self.apply(params, batch, None)
         sums, totals = self._losses(outputs, batch), self._divisors(batch)
         pieces = token_scores(self.objective.prefix, outputs, batch, unigrams)
-        scores = _joined(part.scores(outputs, batch) for part in self._parts)
+        scores = _merge_dicts(part.scores(outputs, batch) for part in self._parts)
         return {
             "losses": {name: (sums[name], totals[name]) for name in sums},
             "scores": {**scores, **pieces},
@@ -288,12 +293,12 @@ class Pretraining(distillation.Taught):
 
         predictor = self.predictor()
         last = phases.phases_of(self.config)[-1]  # the scores are for its length
-        data = self._data.of(last.max_seq_length)
+        data = self._data.prepare_length(last.max_seq_length)
         examples = predictor.held_out(self._data.dev()[0], EXAMPLES)
         answers = answer(predictor, [feature for feature, _ in examples])
         pairs = zip(examples, answers, strict=True)
         rows = [predictor.show(*example, one) for example, one in pairs]
-        lines = ["", *prepare.held_out(data.report["totals"]), ""]
+        lines = ["", *prepare.describe_dev(data.report["totals"]), ""]
         lines.append(
             "a few held-out sentences, the token at each blank, and the guesses"
         )
@@ -302,7 +307,7 @@ class Pretraining(distillation.Taught):
     @functools.cached_property
     def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"]:
         """Log probabilities from train's counts, with add-one smoothing."""
-        data = self._data.of(self.config.corpus.max_seq_length)
+        data = self._data.prepare_length(self.config.corpus.max_seq_length)
         counts = data.token_counts().astype(np.float64) + 1
         return np.log(counts / counts.sum()).astype(np.float32)
 
@@ -312,14 +317,15 @@ def _warn_of_few_predictions(config: ConfigDict) -> None:
     where a config changes this alone."""
     share = config.masking.masked_lm_prob
     for phase in phases.phases_of(config):
-        wanted, most = phase.max_seq_length * share, phase.max_predictions_per_seq
-        if most < int(wanted):
+        wanted = phase.max_seq_length * share
+        max_predictions = phase.max_predictions_per_seq
+        if max_predictions < int(wanted):
             log.warning(
                 "warning: config.masking.masked_lm_prob=%g of %d tokens is %.0f, but "
                 "max_predictions_per_seq=%d: no more are predicted",
-                *(share, phase.max_seq_length, wanted, most),
+                *(share, phase.max_seq_length, wanted, max_predictions),
             )
 
 
-def _joined(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _merge_dicts(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: value for part in parts for name, value in part.items()}

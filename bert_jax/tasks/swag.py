@@ -13,7 +13,7 @@ from bert_jax.data.tables import ANY, Row, read_table
 from bert_jax.errors import UserError
 from bert_jax.scores import classification as scores
 from bert_jax.tasks import row_files
-from bert_jax.tasks.cross_entropy import of_classes
+from bert_jax.tasks.cross_entropy import class_cross_entropy
 from bert_jax.tasks.definition import Answers, TaskDefinition
 from bert_jax.tasks.task import require_text
 from bert_jax.types import Arrays
@@ -45,7 +45,7 @@ def read_choices(source: str, labelled: bool) -> list[Row]:
       UserError: a record has another format. The message names file and line.
     """
     rows = []
-    parse = functools.partial(choice_fields, most=CHOICES)
+    parse = functools.partial(choice_fields, count=CHOICES)
     for where, fields in read_table(source, ANY):
         row = row_files.parse_row(where, fields, parse)
         label = str(fields.get("label", ""))
@@ -60,11 +60,11 @@ def read_choices(source: str, labelled: bool) -> list[Row]:
     return rows
 
 
-def choice_fields(fields: Row, most: int = 0) -> Row:
+def choice_fields(fields: Row, count: int = 0) -> Row:
     """Returns `context`, `endings` and no `label`, from these fields or SWAG's columns.
 
     Args:
-      most: Required number of endings. 0 means two or more.
+      count: Required number of endings. 0 means two or more.
 
     Raises:
       ValueError: a field is missing or wrong.
@@ -76,8 +76,8 @@ def choice_fields(fields: Row, most: int = 0) -> Row:
         context, endings = require_text(fields, "context"), fields.get("endings")
     if not isinstance(endings, list) or not all(isinstance(x, str) for x in endings):
         raise ValueError('"endings" is required, a list of strings')
-    if len(endings) < 2 or most not in (0, len(endings)):
-        raise ValueError(f"{len(endings)} endings; there must be {most or 2}")
+    if len(endings) < 2 or count not in (0, len(endings)):
+        raise ValueError(f"{len(endings)} endings; there must be {count or 2}")
     return {"context": context, "endings": endings, "label": None}
 
 
@@ -108,7 +108,7 @@ class Swag(TaskDefinition):
         They are padded to the row's longest ending and to the largest number of
         endings in `rows`. Long pairs are cut as in run_classifier.py.
         """
-        most = max((len(row["endings"]) for row in rows), default=0)
+        max_endings = max((len(row["endings"]) for row in rows), default=0)
         labelled = all(row["label"] is not None for row in rows)
         contexts = self.text.tokenize([row["context"] for row in rows], offsets=False)
         texts = [ending for row in rows for ending in row["endings"]]
@@ -117,7 +117,7 @@ class Swag(TaskDefinition):
         for index, (row, a) in enumerate(zip(rows, contexts, strict=True)):
             own = itertools.islice(endings, len(row["endings"]))
             sequences = [self.text.sequence(a.ids, b.ids, split) for b in own]
-            columns: dict[str, Any] = {**self.text.group(sequences, most)}
+            columns: dict[str, Any] = {**self.text.group(sequences, max_endings)}
             if labelled:
                 columns["label"] = row["label"]
             features.append(Feature(index, columns))
@@ -125,7 +125,7 @@ class Swag(TaskDefinition):
 
     def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Returns the cross entropy over the endings, in nats."""
-        return of_classes(logits["logits"], batch["label"])
+        return class_cross_entropy(logits["logits"], batch["label"])
 
     def decode_answers(
         self, rows: Sequence[Row], features: Sequence[Feature], outputs: Answers

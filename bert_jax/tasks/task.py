@@ -220,10 +220,14 @@ class Task(abc.ABC):
         as JSON, saved in the work directory's task.json. See `with_fitted`.
       notices: Counts of records that were cut, skipped or changed, by split and reason.
         They are printed at the start.
+      compares_rows: Whether the loss compares the rows of a batch with each other. The
+        step then calls `vectors` and `batch_loss`, not `loss`: with the vectors of the
+        whole global batch, on any number of devices and micro-batches.
     """
 
     model_config: BertConfig
     main_score: str
+    compares_rows: ClassVar[bool] = False
 
     config: FrozenConfigDict
     options: FrozenConfigDict
@@ -322,11 +326,6 @@ class Task(abc.ABC):
         """
 
     # Optional members, with defaults.
-
-    # Whether the loss compares the rows of a batch with each other. The step then calls
-    # `vectors` and `batch_loss`, not `loss`: with the vectors of the whole global
-    # batch, on any number of devices and micro-batches.
-    compares_rows: ClassVar[bool] = False
 
     def vectors(self, params: Any, batch: Arrays, key: DropoutKey) -> Arrays:
         """Returns the arrays that `batch_loss` compares, [batch, ...], one per row.

@@ -24,7 +24,7 @@ from bert_jax.runtime import terminal
 from bert_jax.scores import calibration
 from bert_jax.scores import classification as scores
 from bert_jax.tasks import windows
-from bert_jax.tasks.cross_entropy import of_classes
+from bert_jax.tasks.cross_entropy import class_cross_entropy
 from bert_jax.tasks.definition import Answers, TaskDefinition, numbered_lines
 from bert_jax.types import Arrays
 
@@ -322,10 +322,10 @@ class Text(TaskDefinition):
     def _window_rows(self, ids: list[int], split: str) -> dict[str, np.ndarray]:
         """Returns the columns of a text's windows, [windows, length]."""
         room, overlap = self.text.max_seq_length - 2, self.options.window_overlap
-        most = room + (self.sequences - 1) * (room - overlap)
-        if len(ids) > most:
+        max_tokens = room + (self.sequences - 1) * (room - overlap)
+        if len(ids) > max_tokens:
             self.text.notices[f"{split}: texts longer than their windows, cut"] += 1
-            ids = truncation.truncate_tokens(ids, most, self.options.truncation)
+            ids = truncation.truncate_tokens(ids, max_tokens, self.options.truncation)
         parts = windows.cut_windows(ids, room, overlap)
         rows = [self.text.sequence(part, None, split) for part in parts]
         return self.text.group(rows, self.sequences)
@@ -338,7 +338,7 @@ class Text(TaskDefinition):
         outputs, labels = logits["logits"], batch["label"]
         if self.kind == "classification":
             smoothing = self.options.label_smoothing
-            return of_classes(outputs, labels, smoothing)
+            return class_cross_entropy(outputs, labels, smoothing)
         if self.kind == "multilabel":
             import optax  # inference has no loss
 
@@ -398,7 +398,7 @@ class Text(TaskDefinition):
 
     def format_answer(self, row: Row, answer: np.ndarray) -> Row:
         """Returns `label` (or `labels`) with probabilities as `scores`, or `score`."""
-        shown = self._shown(self.guess(answer))
+        shown = self._format_label(self.guess(answer))
         if self.kind == "regression":
             return {"score": shown}
         one = self.kind == "classification"
@@ -406,7 +406,7 @@ class Text(TaskDefinition):
         probabilities = dict(zip(self.labels, shares, strict=True))
         return {"label" if one else "labels": shown, "scores": probabilities}
 
-    def _shown(self, label: Any) -> Any:
+    def _format_label(self, label: Any) -> Any:
         """Returns a label by its name."""
         if isinstance(label, tuple):
             return [n for n, held in zip(self.labels, label, strict=True) if held]
@@ -470,7 +470,7 @@ class Text(TaskDefinition):
                 line["text_b"] = row["text_b"]
             line |= self.format_answer(row, answer)
             if row["label"] is not None:
-                line["gold"] = self._shown(row["label"])
+                line["gold"] = self._format_label(row["label"])
             lines.append(line)
         tables = self.class_tables(rows, answers)
         files = {f"{split}_classes.txt": f"{tables}\n"} if tables else {}

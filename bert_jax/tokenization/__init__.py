@@ -31,8 +31,8 @@ from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
 from bert_jax.tokenization.wordpiece import SpecialIds as SpecialIds
 from bert_jax.tokenization.wordpiece import bert_normalizer as bert_normalizer
 from bert_jax.tokenization.wordpiece import build_tokenizer as build_tokenizer
-from bert_jax.tokenization.wordpiece import filled_up as filled_up
-from bert_jax.tokenization.wordpiece import own_special as own_special
+from bert_jax.tokenization.wordpiece import custom_special_ids as custom_special_ids
+from bert_jax.tokenization.wordpiece import fill_ids as fill_ids
 from bert_jax.tokenization.wordpiece import tokens_by_id as tokens_by_id
 
 # The same limit in `transformers`, when it builds a tokenizer from a vocab.txt.
@@ -93,18 +93,18 @@ def load(
     if path.name not in ("tokenizer.json", *WORDPIECE.files):
         named = [kind for kind in other_kinds() if kind.files[0] == path.name]
     if path.suffix == ".json" and not named:
-        tokenizer = _from_json(path, content)
+        tokenizer = _load_json(path, content)
     else:
         rules = bert_normalizer(lowercase, strip_accents)
         claiming = [kind for kind in named if kind.claims(content)]
         tokenizer = (claiming or named or [WORDPIECE])[0].read(path, content, rules)
-    tokenizer = filled_up(tokenizer, _number_of_ids(path, tokenizer))
+    tokenizer = fill_ids(tokenizer, _number_of_ids(path, tokenizer))
     if whole and (fault := kind_of(tokenizer).fault(tokenizer)):
         raise UserError(f"{path}: {fault}")
     return tokenizer
 
 
-def of_folder(folder: str | Path) -> Tokenizer | None:
+def load_folder_tokenizer(folder: str | Path) -> Tokenizer | None:
     """Returns the tokenizer next to the weights, or None if there is none.
 
     tokenizer.json comes first, as in `transformers`. tokenizer_config.json overrides
@@ -119,7 +119,7 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
       UserError: see `load`, or another program's rules cut the texts.
     """
     folder = storage.storage_path(folder)
-    path = _beside(folder)
+    path = _find_tokenizer_file(folder)
     if path is None:
         return None
     untrusted.refuse_pointer(path)
@@ -154,28 +154,28 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
 
 
 def has_vocabulary(folder: Path) -> bool:
-    """Returns whether a folder has a tokenizer. Raises as `of_folder`."""
-    return _beside(folder) is not None
+    """Returns whether a folder has a tokenizer. Raises as `load_folder_tokenizer`."""
+    return _find_tokenizer_file(folder) is not None
 
 
-def lacks_none(folder: Path, tokenizer: Tokenizer) -> bool:
+def has_certain_ids(folder: Path, tokenizer: Tokenizer) -> bool:
     """Returns whether the ids of a folder's tokens are certain: in a vocab.txt they are
     the numbers of its lines, and one may be missing."""
-    path = _beside(folder)
+    path = _find_tokenizer_file(folder)
     if path is None or path.name not in WORDPIECE.files:
         return True
     pieces = "\n".join(tokens_by_id(tokenizer))
     return hashlib.sha256(pieces.encode()).hexdigest() in _RELEASED
 
 
-def of_config(config: ConfigDict) -> Tokenizer | None:
+def load_config_tokenizer(config: ConfigDict) -> Tokenizer | None:
     """Returns the tokenizer of `config.tokenizer.vocab_file`, or `config.init_from`.
 
     Returns:
       The tokenizer, or None if both fields are empty, so that one must be trained.
 
     Raises:
-      UserError: see `load` and `of_folder`, or `init_from` has none.
+      UserError: see `load` and `load_folder_tokenizer`, or `init_from` has none.
     """
     settings = config.tokenizer
     words, where = settings.get("add", ()), settings.vocab_file or config.init_from
@@ -193,7 +193,7 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
         folder, _ = storage.split_checkpoint_path(
             hub.model_folder(where), "checkpoints"
         )
-        tokenizer = of_folder(folder)
+        tokenizer = load_folder_tokenizer(folder)
     if tokenizer is None:
         raise UserError(
             f"{where}: no vocab.txt or tokenizer.json beside the weights; "
@@ -230,8 +230,8 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
 
 
 def required_tokenizer(config: ConfigDict) -> Tokenizer:
-    """Returns `of_config`, or raises UserError if the config names none."""
-    tokenizer = of_config(config)
+    """Returns `load_config_tokenizer`, or raises UserError if the config names none."""
+    tokenizer = load_config_tokenizer(config)
     if tokenizer is None:
         raise UserError(
             "config.tokenizer.vocab_file is empty: name a "
@@ -301,7 +301,7 @@ def other_kinds() -> list[VocabularyType]:
     return [x for x in dict.fromkeys(every) if x not in (None, WORDPIECE)]
 
 
-def _beside(folder: Path) -> Path | None:
+def _find_tokenizer_file(folder: Path) -> Path | None:
     """Returns a folder's tokenizer.json, or else its vocabulary.
 
     Raises:
@@ -382,7 +382,7 @@ def _check_kind(tokenizer: Tokenizer, architecture: str, where: str) -> None:
         )
 
 
-def _from_json(path: Path, content: str) -> Tokenizer:
+def _load_json(path: Path, content: str) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(content)
     except Exception as error:  # the library raises nothing narrower

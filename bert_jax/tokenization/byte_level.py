@@ -27,7 +27,7 @@ VOCABULARY, MERGES = "vocab.json", "merges.txt"  # the files, next to each other
 Pair = tuple[str, str]
 
 
-class Marks(NamedTuple):
+class SpecialTokens(NamedTuple):
     """Special tokens, in the order of their ids in a vocabulary that is trained."""
 
     first: str  # first token of a row
@@ -38,9 +38,9 @@ class Marks(NamedTuple):
 
 
 # Each with how often `last` occurs between two texts.
-MARKS = {
-    Marks("<s>", "<pad>", "</s>", "<unk>", "<mask>"): 2,
-    Marks("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"): 1,
+SPECIAL_TOKEN_SETS = {
+    SpecialTokens("<s>", "<pad>", "</s>", "<unk>", "<mask>"): 2,
+    SpecialTokens("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"): 1,
 }
 
 
@@ -48,14 +48,14 @@ _SPACE = "\u0120"  # as a vocabulary writes it
 
 
 class ByteLevel(TokenizerJson):
-    """Byte-level BPE. A trained vocabulary has the special tokens `marks`."""
+    """Byte-level BPE. A trained vocabulary has the special tokens `special`."""
 
     files = (VOCABULARY, MERGES)
     before_word = " "
 
-    def __init__(self, marks: Marks):
-        self._marks = marks
-        self.name = f"byte-level BPE, as with {marks.first} and {marks.last}"
+    def __init__(self, special: SpecialTokens):
+        self._special = special
+        self.name = f"byte-level BPE, as with {special.first} and {special.last}"
 
     def has(self, tokenizer: Tokenizer) -> bool:
         pre = tokenizer.pre_tokenizer
@@ -77,13 +77,14 @@ class ByteLevel(TokenizerJson):
 
         Raises:
           UserError: a file is missing or damaged, one does not fit the other, or it has
-            special tokens other than MARKS.
+            special tokens other than SPECIAL_TOKEN_SETS.
         """
         pieces, pairs = read_merges(path, content)
-        for marks in MARKS:
-            if pieces.keys() >= {*marks} - {marks.unk}:  # no text has an unknown token
-                return _build(pieces, pairs, marks)
-        known = " or ".join(map(" ".join, MARKS))
+        for special in SPECIAL_TOKEN_SETS:
+            # No text has an unknown token.
+            if pieces.keys() >= {*special} - {special.unk}:
+                return _build(pieces, pairs, special)
+        known = " or ".join(map(" ".join, SPECIAL_TOKEN_SETS))
         raise UserError(
             f"{path}: the vocabulary does not have {known}; name a tokenizer.json that "
             "says which tokens are special"
@@ -91,24 +92,24 @@ class ByteLevel(TokenizerJson):
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
         """Completes it. Also leaves a word's leading space out of its offsets."""
-        for marks in MARKS if tokenizer.post_processor is None else ():
-            needed = {*marks} - {marks.unk}
+        for special in SPECIAL_TOKEN_SETS if tokenizer.post_processor is None else ():
+            needed = {*special} - {special.unk}
             if all(tokenizer.token_to_id(token) is not None for token in needed):
-                tokenizer.post_processor = _around(tokenizer, marks)
+                tokenizer.post_processor = _frame_texts(tokenizer, special)
         tokenizer = super().complete(tokenizer)
         if self.fault(tokenizer):
             return tokenizer
         state = json.loads(tokenizer.to_str())["post_processor"]
         if '"trim_offsets": true' not in json.dumps(state):
-            tokenizer.post_processor = _trimmed(tokenizer.post_processor)
+            tokenizer.post_processor = _trim_offsets(tokenizer.post_processor)
         return tokenizer
 
-    def saved(
+    def export_content(
         self, tokenizer: Tokenizer, heads: Collection[str]
     ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
         """Returns them. A tagger's tokenizer puts a space before each word, as
         `tasks.ner` does, unless it cuts words in more than one step."""
-        tokenizer, fields, special = super().saved(tokenizer, heads)
+        tokenizer, fields, special = super().export_content(tokenizer, heads)
         form = json.loads(tokenizer.to_str())
         cuts = form["pre_tokenizer"]
         if cuts["type"] == "ByteLevel" and "token_classification" in heads:
@@ -119,7 +120,7 @@ class ByteLevel(TokenizerJson):
     def continues(self, piece: str) -> bool:
         return not piece.startswith(_SPACE)
 
-    def shown(self, piece: str) -> str:
+    def format_token(self, piece: str) -> str:
         """Returns a token with its space, or as is if its bytes are not characters."""
         text = decoders.ByteLevel().decode([piece])
         return piece if "\ufffd" in text else text
@@ -143,12 +144,12 @@ class ByteLevel(TokenizerJson):
           UserError: `vocab_size` is too small.
         """
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        least = len(self._marks) + len(alphabet)
-        if vocab_size <= least:
+        minimum = len(self._special) + len(alphabet)
+        if vocab_size <= minimum:
             raise UserError(
                 f"config.tokenizer.vocab_size={vocab_size}: byte-level BPE has the "
-                f"256 bytes and {len(self._marks)} special tokens; at "
-                f"least {least + 1} is needed"
+                f"256 bytes and {len(self._special)} special tokens; at "
+                f"least {minimum + 1} is needed"
             )
         rules = _normalizer(lowercase, strip_accents)
         learner = Tokenizer(models.BPE())
@@ -157,7 +158,7 @@ class ByteLevel(TokenizerJson):
         learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
-            special_tokens=list(self._marks),
+            special_tokens=list(self._special),
             initial_alphabet=alphabet,
             show_progress=False,
         )
@@ -169,16 +170,16 @@ class ByteLevel(TokenizerJson):
         for number in range(vocab_size - len(pieces)):
             pieces[f"[unused{number}]"] = len(pieces)
         pairs = [(first, second) for first, second in model["merges"]]
-        return _build(pieces, pairs, self._marks, rules)
+        return _build(pieces, pairs, self._special, rules)
 
 
-ANGLED, BRACKETED = map(ByteLevel, MARKS)
+ANGLED, BRACKETED = map(ByteLevel, SPECIAL_TOKEN_SETS)
 
 
 def _build(
     pieces: Mapping[str, int],
     pairs: Sequence[Pair],
-    marks: Marks,
+    special: SpecialTokens,
     normalizer: normalizers.Normalizer | None = None,
 ) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(vocab=dict(pieces), merges=list(pairs)))
@@ -187,28 +188,30 @@ def _build(
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     # As released: the space before a mask belongs to the word that it replaces.
-    mask = AddedToken(marks.mask, lstrip=True, normalized=False)
-    known = [token for token in marks[:-1] if token in pieces]
+    mask = AddedToken(special.mask, lstrip=True, normalized=False)
+    known = [token for token in special[:-1] if token in pieces]
     tokenizer.add_special_tokens([*known, mask])
-    tokenizer.post_processor = _around(tokenizer, marks)
+    tokenizer.post_processor = _frame_texts(tokenizer, special)
     return tokenizer
 
 
-def _around(tokenizer: Tokenizer, marks: Marks) -> processors.PostProcessor:
+def _frame_texts(
+    tokenizer: Tokenizer, special: SpecialTokens
+) -> processors.PostProcessor:
     """Puts the special tokens around texts, and leaves spaces out of offsets."""
     known = [
-        (token, tokenizer.token_to_id(token)) for token in (marks.first, marks.last)
+        (token, tokenizer.token_to_id(token)) for token in (special.first, special.last)
     ]
-    between = " ".join([marks.last] * MARKS[marks])
+    between = " ".join([special.last] * SPECIAL_TOKEN_SETS[special])
     template = processors.TemplateProcessing(
-        single=f"{marks.first} $A {marks.last}",
-        pair=f"{marks.first} $A {between} $B {marks.last}",
+        single=f"{special.first} $A {special.last}",
+        pair=f"{special.first} $A {between} $B {special.last}",
         special_tokens=known,
     )
-    return _trimmed(template)
+    return _trim_offsets(template)
 
 
-def _trimmed(processor: processors.PostProcessor) -> processors.PostProcessor:
+def _trim_offsets(processor: processors.PostProcessor) -> processors.PostProcessor:
     trims = processors.ByteLevel(add_prefix_space=False, trim_offsets=True)
     return processors.Sequence([trims, processor])
 

@@ -55,7 +55,7 @@ class Spaced(TokenizerJson):
     def continues(self, piece: str) -> bool:
         return not piece.startswith(_SPACE)
 
-    def shown(self, piece: str) -> str:
+    def format_token(self, piece: str) -> str:
         """Returns a token with its space."""
         return piece.replace(_SPACE, " ")
 

@@ -117,7 +117,7 @@ class VocabularyType:
             token["special"] = False
         return Tokenizer.from_str(json.dumps(form))
 
-    def saved(
+    def export_content(
         self, tokenizer: Tokenizer, heads: Collection[str]
     ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
         """Returns the content of an export for `transformers`: the tokenizer, fields of
@@ -163,7 +163,7 @@ class VocabularyType:
         """Returns whether a token continues a word, if no special token precedes it."""
         return piece.startswith("##")
 
-    def shown(self, piece: str) -> str:
+    def format_token(self, piece: str) -> str:
         """Returns a token as it appears in answers."""
         return piece
 
@@ -274,7 +274,7 @@ def unused_names(taken: Container[str]) -> Iterator[str]:
     return (name for name in every if name not in taken)
 
 
-def filled_up(tokenizer: Tokenizer, size: int) -> Tokenizer:
+def fill_ids(tokenizer: Tokenizer, size: int) -> Tokenizer:
     """Gives every id below `size` that has no token one of `unused_names`."""
     if size <= tokenizer.get_vocab_size():
         return tokenizer
@@ -351,7 +351,7 @@ def _lines(path: Path, content: str) -> list[str]:
     return [x if ids[x] == index else next(spare) for index, x in enumerate(lines)]
 
 
-def own_special(tokenizer: Tokenizer) -> list[int]:
+def custom_special_ids(tokenizer: Tokenizer) -> list[int]:
     """Returns the ids of special tokens other than BERT's, completed or not.
 
     `VocabularyType.complete` has made them ordinary tokens. They still differ from

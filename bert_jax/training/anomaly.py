@@ -58,10 +58,10 @@ def detect_anomaly(
     values = jnp.stack([loss, grad_norm])
     # As in Adam, the means start at 0, and this corrects the bias.
     weight = 1 - jnp.float32(DECAY) ** running.steps
-    means = jnp.stack([running.loss, running.grad_norm])
-    known = means / jnp.maximum(weight, 1 - DECAY)
+    biased = jnp.stack([running.loss, running.grad_norm])
+    known = biased / jnp.maximum(weight, 1 - DECAY)
     bad = ~jnp.all(jnp.isfinite(values))
-    mean_loss, mean_norm = DECAY * means + (1 - DECAY) * values
+    mean_loss, mean_norm = DECAY * biased + (1 - DECAY) * values
     recent = DECAY * running.recent
     after = jax.tree.map(
         lambda same, new: jnp.where(bad, same, new),
@@ -84,7 +84,7 @@ class SelectUnlessBad:
         self._chosen: dict[int, Array] = {}
 
     def __call__(self, new: Any, old: Any) -> Any:
-        """Chooses leaf by leaf. Results of `stored` are chosen already."""
+        """Chooses leaf by leaf. Results of `store_moments` are chosen already."""
 
         def choose(n: Array, o: Array) -> Array:
             is_float = jnp.issubdtype(n.dtype, jnp.floating)
@@ -93,7 +93,7 @@ class SelectUnlessBad:
 
         return jax.tree.map(choose, new, old)
 
-    def stored(self, new: Any, old: Any) -> Any:
+    def store_moments(self, new: Any, old: Any) -> Any:
         """Chooses moments that an update uses. A CPU computes them only once."""
         moments = jax.lax.platform_dependent(
             self(new, old), cpu=jax.lax.optimization_barrier, default=lambda x: x

@@ -198,7 +198,7 @@ class Answerer:
         return [(slice(count), sharding.batch_multiple(self.mesh, of))]
 
 
-def of_task(task: Task, folder: Path) -> Answerer:
+def restore_answerer(task: Task, folder: Path) -> Answerer:
     """Restores the task's checkpoint in `folder`, or else the weights of `init_from`.
 
     Raises:

@@ -69,7 +69,7 @@ class Log:
         if processes.is_first():
             terminal.print_line(text)
 
-    def tell(self, counts: Mapping[str, int]) -> None:
+    def print_counts(self, counts: Mapping[str, int]) -> None:
         """Prints each count that has changed, with its name."""
         for name, count in counts.items():
             if self._noted.get(name) != count:

@@ -234,7 +234,7 @@ def scale_by_bert_adam(
         mu = optax.tree.update_moment(updates, state.mu, beta1, 1)
         nu = optax.tree.update_moment(updates, state.nu, beta2, 2)
         if unless is not None:
-            mu, nu = unless.stored((mu, nu), (state.mu, state.nu))
+            mu, nu = unless.store_moments((mu, nu), (state.mu, state.nu))
         updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mu, nu)
         return updates, ScaleByBertAdamState(mu, nu)
 

@@ -182,7 +182,7 @@ class Run:
         self._abstract = self.seeds.abstract(self.train_step.abstract)
         self.learning_rates = optimizers.learning_rates(config)
         task.reuse_prepared_data(workdir.read_data(folder))
-        with processes.first_alone():
+        with processes.wait_for_first():
             self.data = setup.recording(
                 task.training_data(), self.train_step.constant_values, base
             )
@@ -204,12 +204,12 @@ class Run:
                     f"warning: not the code that this run began with: "
                     f"{', '.join(names)} (a copy is in {folder}/{workdir.CODE})"
                 )
-        self.log.tell(task.notices)
+        self.log.print_counts(task.notices)
 
     def _claim(self) -> None:
         """Writes config, vocabulary and data record to the folder."""
         task, data, is_first = self.task, self.data, processes.is_first()
-        with processes.first_alone():
+        with processes.wait_for_first():
             workdir.claim_folder(
                 *(self.folder, task.config, task.tokenizer, data.record), write=is_first
             )
@@ -285,10 +285,10 @@ class Run:
             if is_fitted and processes.is_first():  # also for a run that is stopped
                 workdir.write_facts(self.folder, results[0].fitted, self.step)
             means = self.log.write(self.step, split, scores)
-            self.log.tell(self.task.notices)
+            self.log.print_counts(self.task.notices)
             if self.step < self.due.num_steps:  # else a table follows
                 main = self.task.selection_score
-                self.log.note(one_line(self.step, split, means, main))
+                self.log.note(format_scores(self.step, split, means, main))
 
     def save(self, *, wait: bool = False) -> None:
         """Starts saving the state. With `wait`, waits until it is on disk."""
@@ -391,7 +391,7 @@ def print_scores(run: Run, params: Any, now: int) -> None:
             ):
                 why = "no better than the majority baseline's (docs/faq.md)"
                 run.log.note(f"COLLAPSED: the score on {split} is {why}")
-    run.log.tell(task.notices)
+    run.log.print_counts(task.notices)
     for predictions, one in zip(folders, seeds.split(params), strict=True):
         params = run.train_step.model_params(one)
         given = {"params": params, "mesh": run.mesh, "config": task.model_config}
@@ -405,7 +405,7 @@ def print_scores(run: Run, params: Any, now: int) -> None:
         print(f"\npredictions: {', '.join(written)}")
 
 
-def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> str:
+def format_scores(now: int, split: str, scores: Mapping[str, float], main: str) -> str:
     """Formats an evaluation for the progress log: the main score, others that fit."""
     names = sorted(scores, key=lambda name: name != main)
     shown = ", ".join(f"{name} {scores[name]:.4g}" for name in names)

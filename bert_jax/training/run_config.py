@@ -95,7 +95,7 @@ def _base(
       UserError: There is none.
     """
     if given is not None:
-        return fields.thawed(given)
+        return fields.copy_mutable(given)
     if workdir.has_config(folder):
         config = workdir.recorded_config(folder)
         if "train.num_epochs" in flags:
@@ -163,7 +163,7 @@ def _of_weights_alone(init_from: str) -> ConfigDict:
     configuration.set_field(here, "init_from", init_from)
     storage.check_path("--config.init_from", here.init_from)
     source = weights.find_source(here.init_from)
-    saved = source.recorded()
+    saved = source.run_config()
     if saved is None:
         return _released(here.init_from, source)
     config = configuration.complete_config(saved, here.init_from)
@@ -251,7 +251,7 @@ def _values_of_weights(
     storage.check_path("--config.init_from", config.init_from)
     source = weights.find_source(config.init_from)
     _check_family(config, source.family)
-    sizes, saved = source.shape(), source.recorded() if is_inference else None
+    sizes, saved = source.shape(), source.run_config() if is_inference else None
     if config.init_layers:
         sizes["model.num_hidden_layers"] = len(config.init_layers)
     if not is_inference and config.tokenizer.add:

@@ -125,7 +125,7 @@ class Seeds:
         for number, path, seed_state in states:
             config = fields.with_values(task.config, {"seed": number, "train.seeds": 1})
             first = processes.is_first()
-            with processes.first_alone():
+            with processes.wait_for_first():
                 workdir.claim_folder(path, config, task.tokenizer, data, write=first)
             with Checkpoints(path, 1) as checkpoints:
                 checkpoints.save(seed_state.items(), now)

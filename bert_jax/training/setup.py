@@ -19,7 +19,7 @@ from bert_jax.convert import merge, weights
 from bert_jax.errors import UserError
 from bert_jax.models import lora
 from bert_jax.models.initial import InitialParams
-from bert_jax.models.stacking import unstacked
+from bert_jax.models.stacking import unstack_layers
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Data, Task
 from bert_jax.training import run_config, sharding
@@ -39,7 +39,7 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
       from_data: False to query a model, whose training data may be gone.
 
     Raises:
-      UserError: See `tasks.create_task` and `tokenization.of_config`.
+      UserError: See `tasks.create_task` and `tokenization.load_config_tokenizer`.
     """
     decided: dict[str, Any] = {}
     tokenizer: Tokenizer | None
@@ -56,7 +56,7 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
             source = weights.find_source(config.init_from)
             here = {"init_from": str(source.tokenizer_folder)}
             named = fields.with_values(config, here)
-        tokenizer = tokenization.of_config(named)
+        tokenizer = tokenization.load_config_tokenizer(named)
     if tokenizer is not None and not config.tokenizer.vocab_file:
         rules = tokenization.normalizer_settings(tokenizer)
         decided["tokenizer.lowercase"] = bool(rules.get("lowercase", True))
@@ -118,7 +118,7 @@ class Base:
         """Takes them as NumPy arrays, boxed with their logical axis names."""
         self._task, self._values = task, nn.meta.unbox(boxed)
         self.abstract = sharding.abstract_arrays(boxed, mesh)
-        self.digest = workdir.digest(unstacked(self._values))
+        self.digest = workdir.digest(unstack_layers(self._values))
         whole = sharding.abstract_arrays(task.param_shapes, mesh)
         self._merge = jax.jit(
             lambda params: lora.merge(params, task.config.model),

@@ -221,7 +221,9 @@ class Checkpoints:
 
     def _restore(self, step: int, abstract: Mapping[str, Any]) -> dict[str, Any]:
         trees = {
-            name: self._saved(step, name, tree) if isinstance(tree, Sharding) else tree
+            name: self._saved_arrays(step, name, tree)
+            if isinstance(tree, Sharding)
+            else tree
             for name, tree in abstract.items()
         }
         args = {
@@ -232,7 +234,7 @@ class Checkpoints:
         restored = self._manager.restore(step, args=ocp.args.Composite(**args))
         return {**trees, **dict(restored.items())}
 
-    def _saved(self, step: int, name: str, sharding: Sharding) -> Any:
+    def _saved_arrays(self, step: int, name: str, sharding: Sharding) -> Any:
         saved = ocp.StandardCheckpointHandler().metadata(
             self._folder / f"{step}" / name
         )

@@ -168,7 +168,7 @@ def check_run(workdir: Path, config: ConfigDict) -> None:
     defaults, differs in fields that shape it."""
     if not has_config(workdir):
         return
-    there, here = _flat(recorded_config(workdir, code=False)), _flat(config)
+    there, here = _flatten(recorded_config(workdir, code=False)), _flatten(config)
     known = definitions(config)
     for name in here.keys() & known - there.keys():  # for a custom task
         there[name] = json.loads(json.dumps(known[name].default))
@@ -198,13 +198,14 @@ def check_run(workdir: Path, config: ConfigDict) -> None:
         )
 
 
-def _flat(config: ConfigDict) -> dict[str, Any]:
+def _flatten(config: ConfigDict) -> dict[str, Any]:
     return flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
 
 
 def agreed_fields(config: ConfigDict) -> dict[str, Any]:
     """Returns the fields that all processes must agree on: all but corpus.data_dir."""
-    return {n: value for n, value in _flat(config).items() if n != "corpus.data_dir"}
+    found = _flatten(config)
+    return {n: found[n] for n in found if n != "corpus.data_dir"}
 
 
 def read_facts(workdir: Path, step: int) -> dict[str, Any]:

@@ -377,7 +377,7 @@ def read_vectors(
     for begin in range(0, len(rows), _WINDOW):
         window = rows[begin : begin + _WINDOW]
         some = [row if isinstance(row, str) else list(row) for row in window]
-        answers = bert._extracted(some, layers=tuple(layers), vectors=unit)
+        answers = bert._extract_rows(some, layers=tuple(layers), vectors=unit)
         # Copies: a view would keep its whole padded batch.
         found += [np.array(answer["vectors"]).reshape(shape) for answer in answers]
     return found

@@ -90,7 +90,7 @@ def task_of(config: ConfigDict) -> Task:
     Raises:
       UserError: Its model is not a Transformer.
     """
-    own = tokenization.of_config(config)
+    own = tokenization.load_config_tokenizer(config)
     if own is None:
         pieces = config.model.vocab_size or config.tokenizer.vocab_size
         family = FAMILIES[config.model.architecture]

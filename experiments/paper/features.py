@@ -268,7 +268,7 @@ def keep_vectors(data: Data) -> None:
         array = np.lib.format.open_memmap(part, "w+", np.float32, shape)
         with part.open("r+b") as file:  # a full disk would kill a process that maps it
             os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
-        for indices in rows.by_length(data.task.config.evaluate.batch_size):
+        for indices in rows.sorted_indices(data.task.config.evaluate.batch_size):
             batch = rows.batch(indices, rows.length(indices, limit))
             inputs = (batch[k] for k in ("input_ids", "input_mask", "segment_ids"))
             states = jax.device_get(forward(bert.params, *inputs))

@@ -141,7 +141,7 @@ def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
     nowhere = storage.storage_path(str(Path(case["folder"], "run")))
     config = run_config.config_of(nowhere, given, fields, is_inference=True)
     task = setup.build_task(config, nowhere, from_data=False)
-    answerer = inference.of_task(task, nowhere)
+    answerer = inference.restore_answerer(task, nowhere)
 
     def predict(texts: Texts) -> list[str]:
         rows = [Record(f"row {n}", {"text": t}) for n, t in enumerate(texts)]

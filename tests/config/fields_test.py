@@ -275,10 +275,10 @@ def test_other_values_leave_a_config_as_it_is():
     assert config == load()
     again = fields.with_values(frozen, {"seed": 4})
     assert (again.seed, again.train.num_steps, frozen.seed) == (4, 5, 3)
-    copy = fields.thawed(frozen)
+    copy = fields.copy_mutable(frozen)
     assert copy.to_dict() == frozen.to_dict()
     copy.train.num_steps = 6
-    assert frozen.train.num_steps == fields.thawed(frozen).train.num_steps == 5
+    assert frozen.train.num_steps == fields.copy_mutable(frozen).train.num_steps == 5
     with pytest.raises(AttributeError):
         frozen.seed = 1
     with pytest.raises(

@@ -74,15 +74,15 @@ def same(a, b):
 def test_labels_are_put_in_order_and_a_number_has_any_name():
     model = found("BertForSequenceClassification")
     kernel = model.params["sequence_classification"]["kernel"]
-    ordered = model.in_order(("z", "x", "y"), "there")
+    ordered = model.reorder_labels(("z", "x", "y"), "there")
     assert ordered.labels == ("z", "x", "y")
     ours = ordered.params["sequence_classification"]["kernel"]
     np.testing.assert_array_equal(ours, kernel[:, [2, 0, 1]])
-    assert model.in_order(("a", "x", "y"), "there").labels == ("x", "y", "z")
+    assert model.reorder_labels(("a", "x", "y"), "there").labels == ("x", "y", "z")
     number = dataclasses.replace(model, labels=("sim",))
-    assert number.in_order(("score",), "there").labels == ("score",)
+    assert number.reorder_labels(("score",), "there").labels == ("score",)
     label = dataclasses.replace(number, problem_type="multi_label_classification")
-    assert label.in_order(("score",), "there").labels == ("sim",)
+    assert label.reorder_labels(("score",), "there").labels == ("sim",)
 
 
 @pytest.mark.slow

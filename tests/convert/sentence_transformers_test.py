@@ -119,9 +119,9 @@ def test_pooling_is_that_of_the_library(make, mode):
 def test_mean_and_length_1_of_every_family(make, family):
     modules = [("Pooling", {"pooling_mode": "mean"}), ("Normalize", None)]
     folder, hidden = make(modules, family)
-    means = [hidden(text).mean(0) for text in TEXTS]
+    pooled = [hidden(text).mean(0) for text in TEXTS]
     found = bert_jax.load(folder).sentences(TEXTS)
-    assert_close(found, [x / np.linalg.norm(x) for x in means])
+    assert_close(found, [x / np.linalg.norm(x) for x in pooled])
 
 
 def test_poolings_are_joined_in_one_order(make):

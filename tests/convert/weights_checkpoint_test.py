@@ -32,7 +32,10 @@ def test_kept_steps_have_their_own_weights(plain):
     np.testing.assert_array_equal(embeddings(whole.params), embeddings(last.params))
     path = plain / "checkpoints" / "10"
     assert weights.find_source(path).shape() == weights.find_source(plain).shape()
-    assert weights.find_source(path).recorded() == weights.find_source(plain).recorded()
+    assert (
+        weights.find_source(path).run_config()
+        == weights.find_source(plain).run_config()
+    )
     assert (
         bert_jax.load(path).tokenizer.to_str()
         == bert_jax.load(plain).tokenizer.to_str()

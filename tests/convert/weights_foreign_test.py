@@ -71,20 +71,20 @@ def test_labels_may_get_better_names(make_folder, tmp_path):
         make_folder(CLASSIFIER, {"id2label": LABELS}), tmp_path / "out", [*"012"]
     )
     edited(out, id2label={"0": "bad", "1": "so", "2": "good"})
-    assert weights.find_source(out).recorded()["task"]["labels"] == [
+    assert weights.find_source(out).run_config()["task"]["labels"] == [
         "bad",
         "so",
         "good",
     ]
     edited(out, id2label={"0": "bad", "1": "good"})  # they do not fit
-    assert weights.find_source(out).recorded()["task"]["labels"] == [*"012"]
+    assert weights.find_source(out).run_config()["task"]["labels"] == [*"012"]
 
 
 def test_folder_that_transformers_has_saved_since_is_no_export(make_folder, tmp_path):
     folder = make_folder(CLASSIFIER, {"id2label": LABELS})
     out = exported(folder, tmp_path / "out", [*LABELS.values()])
     edited(out, transformers_version="5.0.0")
-    assert weights.find_source(out).recorded() is None
+    assert weights.find_source(out).run_config() is None
 
 
 def padded(tensors):
@@ -116,7 +116,7 @@ def own_tokens(make_folder):
 
 
 def test_model_s_own_special_tokens_stay_whole(own_tokens):
-    tokenizer = tokenization.of_folder(own_tokens)
+    tokenizer = tokenization.load_folder_tokenizer(own_tokens)
     tokenizer.encode_special_tokens = True  # as tasks read texts
     tokens = tokenizer.encode("a [E1] b [MASK]").tokens
     assert tokens[:4] == ["[CLS]", "a", "[E1]", "b"]
@@ -152,8 +152,8 @@ def test_vocab_txt_that_is_not_all(make_folder, file, content, message):
     folder = make_folder()
     (folder / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match=message):
-        tokenization.of_folder(folder)
+        tokenization.load_folder_tokenizer(folder)
     known = {"0": {"content": "[PAD]"}}
     fields = {"tokenizer_class": "BertTokenizerFast", "added_tokens_decoder": known}
     (folder / file).write_text(json.dumps(fields if "config" in file else {"[UNK]": 1}))
-    tokenization.of_folder(folder)
+    tokenization.load_folder_tokenizer(folder)

@@ -38,11 +38,13 @@ def real(array, mask):
     return array[mask] if array.shape[: mask.ndim] == mask.shape else array
 
 
-def assert_close(ours, theirs, mask, tolerance=TOLERANCE):
-    ours, theirs = np.asarray(ours), np.asarray(theirs)
-    assert ours.shape == theirs.shape
-    ours, theirs = real(ours, mask), real(theirs, mask)
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * abs(theirs).max())
+def assert_close(actual, reference, mask, tolerance=TOLERANCE):
+    actual, reference = np.asarray(actual), np.asarray(reference)
+    assert actual.shape == reference.shape
+    actual, reference = real(actual, mask), real(reference, mask)
+    np.testing.assert_allclose(
+        actual, reference, rtol=0, atol=tolerance * abs(reference).max()
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -54,12 +56,12 @@ def test_equals_what_transformers_computed(golden, make_folder, case):
     expected = [key for key in golden.ARRAYS if key.startswith(f"{case}/")]
     assert expected
     for key in expected:
-        name, theirs = key.partition("/")[2], golden.ARRAYS[key]
+        name, reference = key.partition("/")[2], golden.ARRAYS[key]
         if name == "hidden_states":
-            for ours, layer in zip(outputs[name], theirs, strict=True):
+            for ours, layer in zip(outputs[name], reference, strict=True):
                 assert_close(ours, layer, mask)
         else:
-            assert_close(outputs[name], theirs, mask)
+            assert_close(outputs[name], reference, mask)
     heads = golden.OUTPUTS[case.partition("-")[0]]
     has_pooler = "pooler" in bert.params["bert"]
     assert set(outputs) - {"pooled"} == {"hidden_states", *heads} - {"pooled"}
@@ -78,10 +80,10 @@ def test_bfloat16_stays_within_bounds(golden, make_folder):
     batch = golden.inputs(golden.CASES[case]["config"])
     outputs = bert.apply(**batch)
     for name in ("masked_lm_logits", "next_sentence_logits"):
-        theirs = real(golden.ARRAYS[f"{case}/{name}"], batch["input_mask"])
-        error = real(np.asarray(outputs[name]), batch["input_mask"]) - theirs
-        assert 1e-4 < np.sqrt((error**2).mean() / (theirs**2).mean()) < 0.03
-        assert abs(error).max() < 0.04 * abs(theirs).max()
+        reference = real(golden.ARRAYS[f"{case}/{name}"], batch["input_mask"])
+        error = real(np.asarray(outputs[name]), batch["input_mask"]) - reference
+        assert 1e-4 < np.sqrt((error**2).mean() / (reference**2).mean()) < 0.03
+        assert abs(error).max() < 0.04 * abs(reference).max()
 
 
 def without_prefix(tensors):

@@ -51,7 +51,7 @@ def test_batch_at_is_the_same_whatever_ran_before(config):
     first = loader.batch_at(config, 37)
     for step in (0, 90, 36, 38):
         loader.batch_at(config, step)
-    loader._resolved.cache_clear()
+    loader._open_dataset.cache_clear()
     assert same(first, loader.batch_at(config, 37))
 
 

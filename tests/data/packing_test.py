@@ -192,7 +192,7 @@ def test_data_prepared_without_packing_is_the_same_and_is_packed_later(
     stored = (before / new).read_bytes()
     assert all((before / name).read_bytes() == old for name, old in files.items())
     (before / new).unlink()
-    loader._resolved.cache_clear()
+    loader._open_dataset.cache_clear()
     assert same(batch, loader.batch_at(config, 3))
     assert (before / new).read_bytes() == stored
 
@@ -262,6 +262,6 @@ def test_masks_may_have_holes():
 
 def test_evaluation_has_a_text_a_row():
     table = PackedRows(features_of([3, 5, 4]), {}, 2)
-    (batch,) = table.each_once(4, slice(None), limit=8)
+    (batch,) = table.sorted_batches(4, slice(None), limit=8)
     assert batch["label"].tolist() == [0, 2, 1, 0]
     assert "sequence_ids" not in batch and batch["row_weights"].tolist() == [1, 1, 1, 0]

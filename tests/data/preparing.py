@@ -55,7 +55,7 @@ def names(folder):
 
 def prepared(config, length=LENGTH):
     """Prepares a config's data for rows of a length."""
-    return loader.RunData(config, None).of(length)
+    return loader.RunData(config, None).prepare_length(length)
 
 
 def made(config, length=LENGTH):

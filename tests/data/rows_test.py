@@ -57,7 +57,7 @@ def test_choices_keep_their_own_mask():
 def test_each_once_has_every_row_once(lengths, size):
     table = rows_of(lengths)
     labels = []
-    for batch in table.each_once(size, slice(None), limit=40):
+    for batch in table.sorted_batches(size, slice(None), limit=40):
         real = batch["row_weights"] > 0
         assert len(real) == size
         labels += batch["label"][real].tolist()

@@ -86,7 +86,7 @@ def test_viterbi_guesses_nothing_that_is_not_allowed(given):
     first, last = np.array([1, 1, 0], bool), np.array([0, 0, 1], bool)
     allowed = Transitions(*map(jnp.asarray, (between | np.eye(TAGS, dtype=bool), first,
                                          last)))  # fmt: skip
-    within = transitions.within(allowed)
+    within = transitions.penalize_forbidden(allowed)
     own = 9 * jax.random.normal(jax.random.key(0), (50, WORDS, TAGS))
     for path in np.asarray(viterbi(own, jnp.ones((50, WORDS), int), within)):
         assert first[path[0]] and last[path[-1]]

@@ -111,13 +111,13 @@ def test_pipelines_open_exports_and_answer_alike(family, tmp_path):
         weights.find_source(saved).export(out)
         ours = bert_jax.load(out)
         if head == "MaskedLM":
-            theirs = transformers.pipeline("fill-mask", str(out))
-            row = f"the quick {theirs.tokenizer.mask_token} dog"
-            found = [each["token"] for each in theirs(row)]
+            reference = transformers.pipeline("fill-mask", str(out))
+            row = f"the quick {reference.tokenizer.mask_token} dog"
+            found = [each["token"] for each in reference(row)]
             assert found == [each["id"] for each in ours.fill_mask(row)[0]]
         else:
-            theirs = transformers.pipeline("token-classification", str(out))
-            firsts = {each["start"]: each["entity"] for each in theirs(text)}
+            reference = transformers.pipeline("token-classification", str(out))
+            firsts = {each["start"]: each["entity"] for each in reference(text)}
             (answer,) = ours.predict([{"words": text.split()}])
             starts = [0, 4, 10, 15]
             assert answer["tags"] == [firsts[start] for start in starts]
@@ -157,12 +157,12 @@ def test_tokens_are_those_of_transformers(family, tmp_path):
     tokenizer = make_tokenizer(family)
     path = str(tmp_path / "tokenizer.json")
     tokenizer.save(path)
-    ours = tokenization.of_folder(tmp_path)
-    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=path)
+    ours = tokenization.load_folder_tokenizer(tmp_path)
+    reference = transformers.PreTrainedTokenizerFast(tokenizer_file=path)
     first, second = "The lazy dog, caf\u00e9 \u6f22", "  seven  cats "
     found = ours.encode_batch([first, (first, second)])
-    assert found[0].ids == theirs(first)["input_ids"]
-    assert found[1].ids == theirs(first, second)["input_ids"]
+    assert found[0].ids == reference(first)["input_ids"]
+    assert found[1].ids == reference(first, second)["input_ids"]
     special = tokenization.special_ids(ours)
     names = [tokenizer.id_to_token(index) for index in special[:5]]
     assert names == SPECIAL.get(family, ["<pad>", "<unk>", "<s>", "</s>", "<mask>"])
@@ -259,9 +259,9 @@ def test_attentions_of_every_layer(family, tmp_path):
     model.save_pretrained(tmp_path)
     ids = np.random.default_rng(3).integers(5, PIECES, (2, 9))
     found = bert_jax.load(tmp_path).apply(ids, ids * 0 + 1, ids * 0, attentions=True)
-    theirs = model(torch.tensor(ids), output_attentions=True).attentions
-    assert len(found["attentions"]) == len(theirs) == 2
-    for ours, expected in zip(found["attentions"], theirs, strict=True):
+    reference = model(torch.tensor(ids), output_attentions=True).attentions
+    assert len(found["attentions"]) == len(reference) == 2
+    for ours, expected in zip(found["attentions"], reference, strict=True):
         assert_close(ours, expected.detach().numpy(), terms=GRADIENT_TERMS)
 
 
@@ -314,10 +314,10 @@ def test_released_sizes_have_as_many_parameters(family, fields, count):
         fields = {**own, **PUBLISHED[family], **fields}
     with torch.device("meta"):
         config = getattr(transformers, f"{prefix}Config")(**fields)
-        theirs = getattr(transformers, f"{prefix}Model")(config)
-    assert sum(x.numel() for x in theirs.parameters()) == count
+        reference = getattr(transformers, f"{prefix}Model")(config)
+    assert sum(x.numel() for x in reference.parameters()) == count
     layout = FAMILIES[family].layout
     model = layout.config(config.to_dict(), Path("config.json"))
-    parts = ["bert", *(["pooler"] if hasattr(theirs, "pooler") else [])]
+    parts = ["bert", *(["pooler"] if hasattr(reference, "pooler") else [])]
     shapes = [x.shape for part in parts for x in layout.parameters(part, model)]
     assert sum(map(math.prod, shapes)) == count

@@ -263,8 +263,8 @@ def batch_of(model, form):
     return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
 
 
-def check_scores(answer, theirs, form):
-    logits = theirs.double().numpy()
+def check_scores(answer, reference, form):
+    logits = reference.double().numpy()
     labels = form["config"].get("id2label") or {0: "LABEL_0", 1: "LABEL_1"}
     names = [*labels.values()]
     if len(names) == 1:
@@ -316,10 +316,10 @@ def test_numbers(written, transformers, torch, name):
         there = auto.from_pretrained(encoder, dtype=torch.float32).eval()
         with torch.no_grad():
             outputs = outputs_of(there, batch)
-        theirs = {k: relevant(k, x.numpy(), mask) for k, x in outputs.items()}
+        reference = {k: relevant(k, x.numpy(), mask) for k, x in outputs.items()}
         if not has_pooler:
-            theirs.pop("pooled", None)
-        check_outputs(ours, theirs, mask)
+            reference.pop("pooled", None)
+        check_outputs(ours, reference, mask)
 
 
 @parametrized(readable())
@@ -334,11 +334,11 @@ def test_texts(written, transformers, name):
     name_type(encoder)
     # Without tokenizer_config.json `transformers` lowers the case of cased words.
     given = {"do_lower_case": False} if form.get("cased") else {}
-    theirs = transformers.AutoTokenizer.from_pretrained(encoder, **given)
+    reference = transformers.AutoTokenizer.from_pretrained(encoder, **given)
     for text in (*TEXTS, LONG):
         for other in (None, LONG):
             found = model.tokenizer.encode(text, other)
-            assert found.ids == theirs(text, other)["input_ids"]
+            assert found.ids == reference(text, other)["input_ids"]
     if "TokenClassification" in form["heads"]:
         assert [*model.labels] == [*form["config"]["id2label"].values()]
         assert model.predict([{"words": ["The", "quick", "fox"]}])[0]["tags"]
@@ -367,7 +367,7 @@ def test_scores(written, transformers, torch, name):
 
 @parametrized(readable("modules"))
 def test_vectors(written, name):
-    theirs = pytest.importorskip("sentence_transformers")
+    reference = pytest.importorskip("sentence_transformers")
     form, (folder, *_) = form_of(name), written(name)
     model = bert_jax.load(folder)
     texts = [*TEXTS, LONG]
@@ -376,7 +376,7 @@ def test_vectors(written, name):
             model.sentences(texts)
         assert "\n" not in str(error.value)
         return
-    there = theirs.SentenceTransformer(
+    there = reference.SentenceTransformer(
         str(folder), device="cpu", model_kwargs={"dtype": "float32"}
     )
     expected = there.encode(texts)

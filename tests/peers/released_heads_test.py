@@ -35,13 +35,13 @@ def released(torch, transformers, tmp_path):
     def make(family, head, labels=(), **fields):
         names = {"id2label": dict(enumerate(labels))} if labels else {}
         model = written(tmp_path, family, head, names | fields)
-        ours = tokenization.of_folder(tmp_path)
-        theirs = transformers.PreTrainedTokenizerFast(
+        ours = tokenization.load_folder_tokenizer(tmp_path)
+        reference = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(tmp_path / "tokenizer.json"),
             pad_token=ours.id_to_token(tokenization.special_ids(ours).pad),
             model_input_names=INPUTS[: 2 + registry.FAMILIES[family].has_segments],
         )
-        return tmp_path, model, theirs
+        return tmp_path, model, reference
 
     return make
 
@@ -111,18 +111,18 @@ def test_classifier(released, family, labels, problem):
     for row, answer in zip([*PAIRS, LONG], answers, strict=True):
         encoding = tokenizer(row["text"], row.get("text_b"), return_tensors="pt")
         assert 3 < encoding["input_ids"].shape[1] <= 66
-        theirs = logits_of(model, encoding).logits[0].numpy().astype(np.float64)
+        reference = logits_of(model, encoding).logits[0].numpy().astype(np.float64)
         if len(labels) == 1:
-            assert answer["score"] == pytest.approx(theirs[0], abs=1e-5)
+            assert answer["score"] == pytest.approx(reference[0], abs=1e-5)
             continue
-        shares = softmax(theirs)
+        shares = softmax(reference)
         if problem == "multi_label_classification":
-            shares = 1 / (1 + np.exp(-theirs))
+            shares = 1 / (1 + np.exp(-reference))
             assert answer["labels"] == [
-                name for name, x in zip(labels, theirs, strict=True) if x >= 0
+                name for name, x in zip(labels, reference, strict=True) if x >= 0
             ]
         else:
-            assert answer["label"] == labels[np.argmax(theirs)]
+            assert answer["label"] == labels[np.argmax(reference)]
         assert answer["scores"] == pytest.approx(
             dict(zip(labels, shares.tolist(), strict=True)), abs=1e-5
         )
@@ -144,7 +144,7 @@ ENTITIES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 def test_tagger(released, family, labels):
     folder, model, tokenizer = released(family, "ForTokenClassification", labels)
     (answer,) = bert_jax.load(folder).predict([{"words": WORDS}])
-    space = tokenization.kind_of(tokenization.of_folder(folder)).before_word
+    space = tokenization.kind_of(tokenization.load_folder_tokenizer(folder)).before_word
     pieces = [
         tokenizer(space + word, add_special_tokens=False)["input_ids"] for word in WORDS
     ]
@@ -205,9 +205,9 @@ def test_chooser(released, family):
         [context] * 3, endings, padding=True, return_tensors="pt", padding_side="right"
     )
     given = {name: torch.unsqueeze(x, 0) for name, x in encoding.items()}
-    theirs = softmax(logits_of(model, given).logits[0].numpy().astype(np.float64))
-    assert answer["scores"] == pytest.approx(theirs.tolist(), abs=1e-5)
-    assert answer["label"] == np.argmax(theirs)
+    reference = softmax(logits_of(model, given).logits[0].numpy().astype(np.float64))
+    assert answer["scores"] == pytest.approx(reference.tolist(), abs=1e-5)
+    assert answer["label"] == np.argmax(reference)
 
 
 def test_short_reader_still_has_room_for_its_context(released):

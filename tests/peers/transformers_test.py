@@ -57,7 +57,7 @@ def test_attentions(golden, torch, both, tmp_path, architecture):
     model, batch = both(architecture, "three_heads")
     model.set_attn_implementation("eager")
     tensors = {name: torch.tensor(array) for name, array in batch.items()}
-    theirs = model(
+    reference = model(
         input_ids=tensors["input_ids"],
         attention_mask=tensors["input_mask"],
         token_type_ids=tensors["segment_ids"],
@@ -67,7 +67,7 @@ def test_attentions(golden, torch, both, tmp_path, architecture):
     found = bert.apply(**batch, attentions=True)
     assert len(found["attentions"]) == bert.config.num_hidden_layers
     real = batch["input_mask"].astype(bool)
-    for ours, expected in zip(found["attentions"], theirs, strict=True):
+    for ours, expected in zip(found["attentions"], reference, strict=True):
         rows = np.asarray(ours).swapaxes(1, 2)[real]
         assert_close(rows, expected.detach().numpy().swapaxes(1, 2)[real])
         np.testing.assert_allclose(rows.sum(-1), 1, atol=1e-5)
@@ -92,9 +92,9 @@ def test_causal_model_is_transformers_decoder(golden, torch, transformers, tmp_p
     ours["masked_lm_logits"] = ours.pop("lm_logits")
     real = batch["input_mask"].astype(bool)
     for one in (model, again.eval()):
-        theirs = golden.torch_outputs(one, batch)
-        del theirs["hidden_states"]
-        for name, value in theirs.items():
+        reference = golden.torch_outputs(one, batch)
+        del reference["hidden_states"]
+        for name, value in reference.items():
             expected = value.detach().numpy()[real]
             assert_close(np.asarray(ours[name])[real], expected)
 
@@ -183,12 +183,12 @@ def test_released_weights_give_the_same_in_both(
     row = tokenizer.encode("all work and no [MASK]", "makes jack a dull [MASK]")
     batch = [[row.ids], [row.attention_mask], [row.type_ids]]
     with torch.no_grad():
-        theirs = model(*(torch.tensor(x) for x in batch), output_hidden_states=True)
+        reference = model(*(torch.tensor(x) for x in batch), output_hidden_states=True)
     ours = bert.apply(*batch)
     pairs = [
-        (ours["masked_lm_logits"], theirs.prediction_logits),
-        (ours["next_sentence_logits"], theirs.seq_relationship_logits),
-        *zip(ours["hidden_states"], theirs.hidden_states, strict=True),
+        (ours["masked_lm_logits"], reference.prediction_logits),
+        (ours["next_sentence_logits"], reference.seq_relationship_logits),
+        *zip(ours["hidden_states"], reference.hidden_states, strict=True),
     ]
     for one, other in pairs:
         other = other.numpy()

@@ -66,7 +66,7 @@ for _ in range(3):
     with open(path, "a") as file:
         file.write("went ")
     processes.barrier()
-with processes.first_alone():
+with processes.wait_for_first():
     with open(path, "a") as file:
         file.write(f"{processes.is_first()} ")
 print([processes.all_true(value) for value in (index != 1, True, index == 0, True)])

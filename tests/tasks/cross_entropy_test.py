@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from bert_jax.tasks.cross_entropy import cross_entropy, of_classes
+from bert_jax.tasks.cross_entropy import class_cross_entropy, cross_entropy
 
 
 @pytest.mark.slow
@@ -35,7 +35,7 @@ def test_of_classes_with_smoothing_is_torchs(torch, smoothing):
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(6, 4)).astype(np.float32)
     labels = np.array([0, 3, 1, 2, 2, 0], np.int32)
-    found = of_classes(jnp.asarray(logits), jnp.asarray(labels), smoothing)
+    found = class_cross_entropy(jnp.asarray(logits), jnp.asarray(labels), smoothing)
     expected = torch.nn.functional.cross_entropy(
         torch.tensor(logits),
         torch.tensor(labels).long(),

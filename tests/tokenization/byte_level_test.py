@@ -94,7 +94,7 @@ def test_vocabulary_is_read_alike_in_both_forms(kind, tmp_path):
         again = tokenization.load(folder / name)
         assert again.to_str() == tokenizer.to_str()
     (folder / "tokenizer.json").unlink()
-    assert tokenization.of_folder(folder).to_str() == tokenizer.to_str()
+    assert tokenization.load_folder_tokenizer(folder).to_str() == tokenizer.to_str()
     assert tokenization.kind_of(again) in (ANGLED, BRACKETED)
 
 

@@ -59,7 +59,7 @@ def test_elmo_export_has_the_models_vectors(trained, tmp_path):
     with Checkpoints(workdir, None) as checkpoints:
         params, _ = checkpoints.restore_params(ONE)
     sentences = [["the", "quick", "cats"]]
-    ids = jnp.asarray(elmo.characters.of_sentences(sentences, 8))
+    ids = jnp.asarray(elmo.characters.encode_sentences(sentences, 8))
     module = models.Elmo(model.config)
     layers, _ = module.apply({"params": params["elmo"]}, ids, method="layers")
     assert_close(found, layers[0, :, 1:4])

@@ -40,7 +40,7 @@ def test_losses_and_weights_are_those_of_the_pairs_one_a_row(task):
     config = task.config
     params = jax.tree.map(lambda x: 10 * x, initial_params(task.init_params))
     (phase, _) = loader.phases_of(config)
-    data = task._data.of(phase.max_seq_length)
+    data = task._data.prepare_length(phase.max_seq_length)
     make = loader.row_maker(config, phase, data, "train")
     make_packed, count = loader._packed_maker(config, phase, data, make)
     together = make_packed(np.arange(count), np.zeros(count, int))
@@ -66,7 +66,7 @@ def test_config_says_how_many_a_row(micro):
         task.resolve()
         task.training_data()
         (phase, _) = loader.phases_of(task.config)
-        data = task._data.of(phase.max_seq_length)
+        data = task._data.prepare_length(phase.max_seq_length)
         assert (data.folder / f"packed-{most}.npy").exists()
         make = loader.row_maker(task.config, phase, data, "train")
         make_packed, count = loader._packed_maker(task.config, phase, data, make)

@@ -27,7 +27,7 @@ def test_command_of_its_card_is_how_it_was_made():
     """All that decides a number is as in the last training of the card."""
     # Newer fields have their default there.
     made = configuration.complete_config(
-        weights.find_source(MINI).recorded(), MINI
+        weights.find_source(MINI).run_config(), MINI
     ).to_dict()
     shown = [command.words for command in documented.commands(MINI / "README.md")]
     *_, words = (each for each in shown if any("--config=" in word for word in each))

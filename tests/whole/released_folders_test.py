@@ -103,12 +103,12 @@ def real_lines(shared_data):
 @pytest.mark.parametrize("name", CASED)
 def test_vocabulary_tells_its_case(released, tmp_path, name):
     folder = released(name)
-    cased = tokenization.normalizer_settings(tokenization.of_folder(folder))
+    cased = tokenization.normalizer_settings(tokenization.load_folder_tokenizer(folder))
     assert (cased["lowercase"], cased["strip_accents"]) == (not CASED[name],) * 2
     google = tmp_path / "google"  # has no config.json, and words of 200 characters
     google.mkdir()
     shutil.copyfile(folder / "vocab.txt", google / "vocab.txt")
-    found = tokenization.of_folder(google)
+    found = tokenization.load_folder_tokenizer(google)
     assert tokenization.normalizer_settings(found) == cased
     assert found.model.max_input_chars_per_word == 200
 
@@ -117,7 +117,7 @@ def test_vocabulary_tells_its_case(released, tmp_path, name):
 def test_spare_rows_are_known_to_follow_a_released_vocabulary(released):
     """As NVIDIA's 30,528 for 30,522 tokens. A vocab.txt may lack a line elsewhere."""
     folder = released("cased")
-    pieces = tokenization.of_folder(folder).get_vocab_size()
+    pieces = tokenization.load_folder_tokenizer(folder).get_vocab_size()
     model = weights.read_weights(folder).config
     padded = dataclasses.replace(model, vocab_size=-(-(pieces + 1) // 64) * 64)
     assert weights.find_source(folder).tokenizer(padded).get_vocab_size() == pieces
@@ -191,12 +191,12 @@ def test_another_normaliser_is_refused(released, shared_data, tmp_path, capsys):
     folder = released("cased")
     config = text_config.get_config("tiny")
     config.tokenizer.vocab_file = str(shared_data("vocab/bert-base-cased-vocab.txt"))
-    theirs = tokenization.of_folder(folder)
-    ours = tokenization.of_config(config)  # lowercase is the default
+    theirs = tokenization.load_folder_tokenizer(folder)
+    ours = tokenization.load_config_tokenizer(config)  # lowercase is the default
     with pytest.raises(UserError, match="the tokenizer is not that of"):
         merge.check_tokenizer(ours, theirs, folder)
     config.tokenizer.lowercase = False
-    merge.check_tokenizer(tokenization.of_config(config), theirs, folder)
+    merge.check_tokenizer(tokenization.load_config_tokenizer(config), theirs, folder)
 
 
 CONFIG = """

@@ -48,7 +48,7 @@ def test_answers_are_those_of_predict(plain, tmp_path):
 
 
 def test_port_that_is_taken_is_one_line_before_the_model_loads(plain, monkeypatch):
-    monkeypatch.setattr(inference, "of_task", None)
+    monkeypatch.setattr(inference, "restore_answerer", None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         arguments = ("--mode=serve", f"--workdir={plain}", f"--port={port}")

@@ -106,7 +106,7 @@ def parquet_rows(
             chosen = [*columns] if columns and known else None
             for batch in table.iter_batches(_ROWS, columns=chosen):
                 for row in batch.to_pylist():
-                    yield _plain(row, features)
+                    yield _convert_value(row, features)
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         # A path in the Hub's cache is a link. A new download replaces what it names.
         raise UserError(
@@ -115,7 +115,7 @@ def parquet_rows(
         ) from error
 
 
-def _plain(value: Any, feature: Any) -> Any:
+def _convert_value(value: Any, feature: Any) -> Any:
     """Returns the value as JSON has it: text for bytes, None for NaN and infinity, the
     name of a class.
 
@@ -128,9 +128,12 @@ def _plain(value: Any, feature: Any) -> Any:
     feature = feature if isinstance(feature, dict) else {}
     feature = feature.get("feature", feature) if "_type" in feature else feature
     if isinstance(value, list):
-        return [_plain(each, feature) for each in value]
+        return [_convert_value(item, feature) for item in value]
     if isinstance(value, dict):
-        return {name: _plain(each, feature.get(name)) for name, each in value.items()}
+        return {
+            name: _convert_value(item, feature.get(name))
+            for name, item in value.items()
+        }
     if feature.get("_type") == "ClassLabel" and isinstance(value, int):
         names = feature["names"]
         return str(names[value]) if 0 <= value < len(names) else None

@@ -65,7 +65,7 @@ def _refuse_other_classes(connector: Any) -> None:
     def cls_from_name(cls: Any, name: str) -> Any:
         if not name.startswith("tensorflow_datasets."):
             raise UserError(
-                f"features.json: names the class {name:.80}; only those of "
+                f"features.json: names the class {name:.80}; only classes of "
                 "tensorflow_datasets are imported; write the rows as .jsonl or .parquet"
             )
         return find(cls, name)
@@ -104,7 +104,7 @@ def split_rows(
     features = builder.info.features
     names = columns if columns and {*columns} <= {*features} else features
     for example in examples:
-        yield {name: _plain(features[name], example[name]) for name in names}
+        yield {name: _convert_value(features[name], example[name]) for name in names}
 
 
 def has_split(name: str, split: str) -> bool:
@@ -112,7 +112,7 @@ def has_split(name: str, split: str) -> bool:
     return split in prepared_builder(name).info.splits
 
 
-def _plain(feature: Any, value: Any) -> Any:
+def _convert_value(feature: Any, value: Any) -> Any:
     """Converts a TFDS value to a JSON value."""
     if hasattr(feature, "int2str") and np.ndim(value) == 0:  # a class
         return feature.int2str(int(value)) if value >= 0 else None
@@ -120,11 +120,13 @@ def _plain(feature: Any, value: Any) -> Any:
     if isinstance(value, dict):
         own = feature or {}
         types = {name: own[name] for name in value if name in own}
-        return {name: _plain(types.get(name), item) for name, item in value.items()}
+        return {
+            name: _convert_value(types.get(name), item) for name, item in value.items()
+        }
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list):
-        return [_plain(feature, item) for item in value]
+        return [_convert_value(feature, item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value.decode("utf-8") if isinstance(value, bytes) else value

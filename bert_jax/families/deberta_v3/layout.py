@@ -118,7 +118,9 @@ class DebertaLayout(Layout):
         tensors = super().tensors(weights)
         if "replaced_tokens" in weights.params:
             for each in self.parameters("replaced_tokens", weights.config):
-                tensors[each.name] = each.give(np.asarray(each.of(weights.params)))
+                tensors[each.name] = each.convert_to_torch(
+                    np.asarray(each.get_value(weights.params))
+                )
         return tensors
 
     def config_fields(self, weights: Weights) -> dict[str, Any]:

@@ -36,17 +36,19 @@ from bert_jax.types import DropoutKey
 BLOCK = 128  # positions that are compared with distances at once
 
 
-def distance_rows(length: int, buckets: int, most: int) -> Int[np.ndarray, "distances"]:
+def distance_rows(
+    length: int, buckets: int, max_distance: int
+) -> Int[np.ndarray, "distances"]:
     """Returns the row of the table for each distance from -(length - 1) to length, of
     a query's position minus a key's.
 
     A row has one small distance, or several large ones, on a logarithmic scale up to
-    `most`.
+    `max_distance`.
     """
     half, distance = buckets // 2, np.arange(2 * length) - (length - 1)
     # In float32 as in PyTorch, whose rounding decides at the edges of buckets.
     far = np.maximum(abs(distance), half).astype(np.float32)
-    scale = np.log(np.float32(max(most - 1, half + 1) / half))
+    scale = np.log(np.float32(max(max_distance - 1, half + 1) / half))
     steps = np.log(far / np.float32(half)) / scale * np.float32(half - 1)
     bucket = np.sign(distance) * (np.ceil(steps).astype(int) + half)
     near = abs(distance) <= half

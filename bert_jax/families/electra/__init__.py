@@ -17,14 +17,14 @@ ENTRIES = {
 def whole_task(name: str, task: Any) -> Any:
     """Returns the task, of which pre-training with a generator has no LoRA."""
 
-    def checked(config: Any, tokenizer: Any = None) -> Any:
+    def create_checked(config: Any, tokenizer: Any = None) -> Any:
         if config.task.objective == OBJECTIVE:
             why = "is trained whole, with its generator"
             title = FAMILIES[config.model.architecture].title
             require_values(config, title, ("model.lora_rank", 0, why))
         return task(config, tokenizer)
 
-    return checked if name == "pretraining" else task
+    return create_checked if name == "pretraining" else task
 
 
 FAMILY = Family(

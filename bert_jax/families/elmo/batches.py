@@ -50,7 +50,7 @@ class Windows:
     @functools.cached_property
     def _characters(self) -> UInt16[np.ndarray, "words characters"]:
         """Characters of the most frequent words."""
-        ids = characters.of_words(self._words[:_KEPT], self._length)
+        ids = characters.encode_words(self._words[:_KEPT], self._length)
         return ids.astype(np.uint16)
 
     @property
@@ -157,5 +157,5 @@ class Windows:
         rare = np.flatnonzero(distinct >= kept)
         if len(rare):
             words = [self._words[distinct[i]] for i in rare]
-            spelt[rare] = characters.of_words(words, self._length)
+            spelt[rare] = characters.encode_words(words, self._length)
         return spelt[inverse.reshape(ids.shape)]

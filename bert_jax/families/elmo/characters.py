@@ -15,7 +15,7 @@ BEGIN, END, UNKNOWN = "<S>", "</S>", "<UNK>"
 _MARKS = {BEGIN: (_BEGIN_SENTENCE,), END: (_END_SENTENCE,)}
 
 
-def of_words(
+def encode_words(
     words: Sequence[str], length: int = LENGTH
 ) -> Int32[np.ndarray, "words {length}"]:
     """Returns the ids of each word: begin, bytes, end, padding.
@@ -35,19 +35,19 @@ def of_words(
     return ids
 
 
-def are_cut(words: Sequence[str], length: int = LENGTH) -> int:
-    """Returns the number of words that have more bytes than `of_words` keeps."""
+def count_cut_words(words: Sequence[str], length: int = LENGTH) -> int:
+    """Returns the number of words that have more bytes than `encode_words` keeps."""
     return sum(len(_encoded(word)) > length - 2 for word in words)
 
 
-def of_sentences(
+def encode_sentences(
     sentences: Sequence[Sequence[str]], length: int = LENGTH
 ) -> Int32[np.ndarray, "sentences words {length}"]:
     """Sentences with <S> and </S>, padded at their ends with words of zeros."""
     longest = max(map(len, sentences), default=0) + 2
     ids = np.zeros((len(sentences), longest, length), np.int32)
     for row, words in zip(ids, sentences, strict=True):
-        row[: len(words) + 2] = of_words([BEGIN, *words, END], length)
+        row[: len(words) + 2] = encode_words([BEGIN, *words, END], length)
     return ids
 
 

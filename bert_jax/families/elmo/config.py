@@ -63,7 +63,7 @@ class ElmoConfig:
             )
 
     @classmethod
-    def of_run(cls, config: Any) -> "ElmoConfig":
+    def from_config(cls, config: Any) -> "ElmoConfig":
         """Reads the sizes in a run's whole config.
 
         Raises:
@@ -87,7 +87,7 @@ class ElmoConfig:
             raise UserError(f"config.model or config.task: {error}") from error
 
     @property
-    def convolved(self) -> int:
+    def convolution_size(self) -> int:
         """Numbers of a word's vector before its projection."""
         return sum(number for _, number in self.filters)
 
@@ -100,7 +100,7 @@ def flops(config: ElmoConfig, words: int) -> int:
         (config.max_characters - width + 1) * width * config.character_size * number
         for width, number in config.filters
     )
-    wide = config.convolved
+    wide = config.convolution_size
     reading = convolutions + config.highways * 2 * wide * wide + wide * size
     layer = 2 * size * GATES * inner + inner * size
     return 3 * 2 * 2 * words * (reading + config.num_hidden_layers * layer)

@@ -45,7 +45,7 @@ def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
     if config.task.name != fields.NAME:
         raise UserError(f"{folder}: a run of {config.task.name}, which has no ELMo")
     # Without the softmax, which is as large as the vocabulary.
-    return ElmoConfig.of_run(config), jax.device_get(params["elmo"])
+    return ElmoConfig.from_config(config), jax.device_get(params["elmo"])
 
 
 def export(folder: Path, target: str) -> None:
@@ -111,7 +111,7 @@ class Elmo:
         for sentence in sentences:
             if isinstance(sentence, str):
                 raise TypeError(f"a sentence must be words, such as {sentence.split()}")
-            self.cut += characters.are_cut(sentence, self.config.max_characters)
+            self.cut += characters.count_cut_words(sentence, self.config.max_characters)
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         by_index: dict[int, np.ndarray] = {}
         for start in range(0, len(order), _BATCH):
@@ -146,7 +146,7 @@ class Elmo:
     def _layers(
         self, sentences: Sequence[Sequence[str]]
     ) -> Float[np.ndarray, "batch layers words both"]:
-        ids = characters.of_sentences(sentences, self.config.max_characters)
+        ids = characters.encode_sentences(sentences, self.config.max_characters)
         # Few shapes are few compilations.
         rows = [power_of_two([len(sentences)]), power_of_two([ids.shape[1]])]
         padding = [(0, size - n) for size, n in zip(rows, ids.shape, strict=False)]

@@ -46,7 +46,7 @@ class Elmo(Task):
         self._record: dict[str, Any] = {}
         self._by_split: dict[str, Windows] = {}
         _refuse(config)
-        self.model_config = ElmoConfig.of_run(config)
+        self.model_config = ElmoConfig.from_config(config)
         self.model = model.Elmo(self.model_config)
 
     @property
@@ -69,10 +69,12 @@ class Elmo(Task):
                 f"--config.tokenizer.vocab_size={len(data.words)} or less"
             )
         self._windows("train").steps(self.config.train.batch_size, self._unroll)
-        most = self.model_config.max_characters
+        max_characters = self.model_config.max_characters
         words = data.words[len(streams.SPECIAL) :]
-        if cut := characters.are_cut(words, most):
-            self.notices[f"distinct words of more than {most - 2} bytes, cut"] = cut
+        if cut := characters.count_cut_words(words, max_characters):
+            self.notices[
+                f"distinct words of more than {max_characters - 2} bytes, cut"
+            ] = cut
         if unknown := int(data.counts[classes:].sum()):
             self.notices["words to predict that are <UNK>"] = unknown
         return Data(
@@ -138,7 +140,7 @@ class Elmo(Task):
         words of a window, and its clipping and its rate are for that.
         """
         keys = (None,) * 4 if key is None else tuple(jax.random.split(key, 4))
-        carry = self._afresh(carry, keys[3])
+        carry = self._reset_states(carry, keys[3])
         layers, after = self._apply(
             params,
             *(batch[f"characters{name}"] for name in _DIRECTIONS),
@@ -236,7 +238,7 @@ class Elmo(Task):
     def _data(self) -> streams.Prepared:
         return streams.prepare(self.config, self._record.get("folder", ""))
 
-    def _afresh(self, carry: Arrays, key: DropoutKey) -> Arrays:
+    def _reset_states(self, carry: Arrays, key: DropoutKey) -> Arrays:
         """Returns the states, with 0 in the rows that `task.fresh` draws."""
         rate = self.config.task.fresh
         if key is None or not rate:

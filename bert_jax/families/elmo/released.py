@@ -116,7 +116,7 @@ def write(
 
 def _shapes(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
     """Returns the shape of every array of weights.hdf5, by its name there."""
-    size, wide = config.hidden_size, config.convolved
+    size, wide = config.hidden_size, config.convolution_size
     inner = config.intermediate_size
     shapes: dict[str, tuple[int, ...]] = {
         "char_embed": (_RELEASED - 1, config.character_size)
@@ -185,7 +185,7 @@ def _same(config: ElmoConfig) -> dict[str, str]:
         for kind in ("W", "b"):
             for name in ("carry", "transform"):
                 names[f"{kind}_high_{i}_{name}"] = f"CNN_high_{i}/{kind}_{name}"
-    if config.convolved != config.hidden_size:
+    if config.convolution_size != config.hidden_size:
         names |= {"W_proj": "CNN_proj/W_proj", "b_proj": "CNN_proj/b_proj"}
     return names
 

@@ -113,7 +113,7 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
             f"{config.corpus.data_dir}: restore either, or use another --workdir"
         )
     if not (folder / _REPORT).exists():
-        with atomic_folder.made_whole(folder, _REPORT) as temporary:
+        with atomic_folder.create_folder(folder, _REPORT) as temporary:
             _write(config, identity, temporary)
     return _opened(folder)
 
@@ -239,7 +239,7 @@ def _write(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
             train.add(numbers)
             keys.write(overlap.sentence_keys([sentence]).tobytes())
     held_keys = overlap.sentence_keys(sentence for _, sentence in held_back)
-    known = np.isin(held_keys, overlap.in_file(folder / "keys", held_keys))
+    known = np.isin(held_keys, overlap.find_known_keys(folder / "keys", held_keys))
     (folder / "keys").unlink()
     for (words, _), is_known in zip(held_back, known, strict=True):
         if not is_known:
@@ -260,7 +260,7 @@ def _write(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
         "dev": {"sentences": len(dev.lengths), "words": dev.close(order)},
         "distinct": len(ids) - len(SPECIAL),
         "left_out": int(known.sum()),
-        "cut": characters.are_cut(words),
+        "cut": characters.count_cut_words(words),
     }
     np.save(folder / "counts.npy", np.array([counts[i] for i in ranked], np.int64))
     text = "".join(f"{words[i]}\n" for i in ranked)

@@ -95,8 +95,8 @@ class GptFinetuning(Finetuning):
         outputs = distillation.apply_model(
             self._trained, params, (*inputs, key), self.compared
         )
-        means = lm_losses(outputs.pop("lm_logits"), batch)
-        total = jnp.sum(_sequences(batch) * means.reshape(*_rows(batch)))
+        by_sequence = lm_losses(outputs.pop("lm_logits"), batch)
+        total = jnp.sum(_sequences(batch) * by_sequence.reshape(*_rows(batch)))
         losses = self.losses(params, outputs, batch)
         return {**losses, LM_LOSS: self._lm_coef * total}
 

@@ -97,11 +97,14 @@ class GptLayout(Layout):
         """Returns rows for the special tokens that the vocabulary next to them has and
         the
         embeddings lack: three for the released folder, none for an export."""
-        tokenizer, rows = tokenization.of_folder(path.parent), values["vocab_size"]
+        tokenizer, rows = (
+            tokenization.load_folder_tokenizer(path.parent),
+            values["vocab_size"],
+        )
         pieces = tokenizer.get_vocab_size() if tokenizer else rows
-        most = rows + len(SPECIAL_TOKENS)
+        max_rows = rows + len(SPECIAL_TOKENS)
         return {
-            "vocab_size": pieces if rows < pieces <= most else rows,
+            "vocab_size": pieces if rows < pieces <= max_rows else rows,
             "intermediate_size": 4 * values["hidden_size"],
             "type_vocab_size": 1,
             "causal": True,

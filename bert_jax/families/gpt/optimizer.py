@@ -22,7 +22,7 @@ def warmup_linear(config: ConfigDict) -> optax.Schedule:
     Raises:
       UserError: Phase 2 has its own rate. See also `warmup_steps`.
     """
-    return _scheduled(config, lambda risen, x, warmup: risen * (1 - x))
+    return _scale_peak(config, lambda risen, x, warmup: risen * (1 - x))
 
 
 def warmup_cosine(config: ConfigDict) -> optax.Schedule:
@@ -32,10 +32,10 @@ def warmup_cosine(config: ConfigDict) -> optax.Schedule:
     def shape(risen: jax.Array, x: jax.Array, warmup: float) -> jax.Array:
         return jnp.where(x <= warmup, risen, 0.5 * (1 + jnp.cos(math.pi * x)))
 
-    return _scheduled(config, shape)
+    return _scale_peak(config, shape)
 
 
-def _scheduled(
+def _scale_peak(
     config: ConfigDict, shape: Callable[[jax.Array, jax.Array, float], jax.Array]
 ) -> optax.Schedule:
     """Returns the peak times `shape`.
@@ -81,7 +81,7 @@ def bias_corrected(
     scales weight decay too, and `eps` is added to the uncorrected root.
     """
 
-    def corrected(step: jax.typing.ArrayLike) -> jax.Array:
+    def correct_bias(step: jax.typing.ArrayLike) -> jax.Array:
         t = jnp.asarray(step, jnp.float32) + 1
         # 1 - beta^t without the difference of two numbers close to 1.
         both = (
@@ -90,4 +90,4 @@ def bias_corrected(
         second, first = both
         return schedule(step) * jnp.sqrt(second) / first
 
-    return corrected
+    return correct_bias

@@ -106,7 +106,7 @@ class GptContinue(Continue):
         Returns:
           `ids` and `probabilities` [batch, positions, top_k].
         """
-        return self._best(self._logits(params, batch)["lm_logits"], self._never)
+        return self._rank_tokens(self._logits(params, batch)["lm_logits"], self._never)
 
     def _text(self, ids: list[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=False)

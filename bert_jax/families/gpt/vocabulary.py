@@ -86,7 +86,7 @@ def complete(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def bare(tokenizer: Tokenizer) -> Tokenizer:
+def remove_template(tokenizer: Tokenizer) -> Tokenizer:
     """Returns a copy that adds nothing to a text."""
     form = json.loads(tokenizer.to_str())
     return Tokenizer.from_str(json.dumps({**form, "post_processor": None}))
@@ -127,7 +127,7 @@ class BytePairs(VocabularyType):
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
         return complete(tokenizer)
 
-    def saved(
+    def export_content(
         self, tokenizer: Tokenizer, heads: Collection[str]
     ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
         """Returns a tokenizer to save, as every kind does.
@@ -136,7 +136,7 @@ class BytePairs(VocabularyType):
         """
         # A language model continues where the text ends. A head reads `_classify_`.
         if not set(heads) - {"masked_lm"}:
-            tokenizer = bare(tokenizer)
+            tokenizer = remove_template(tokenizer)
         return tokenizer, {"split_special_tokens": True}, NAMES
 
     def fault(self, tokenizer: Tokenizer) -> str:

@@ -87,7 +87,9 @@ class ModernBertLayout(Layout):
         if (other := fields.get("classifier_activation", act)) != act:
             raise _unread(path, "classifier_activation", other, f"that is {act}")
         own: dict[str, Any] = {}
-        for name, default in config_fields.of_model(FAMILIES[self.family]).items():
+        for name, default in config_fields.family_model_fields(
+            FAMILIES[self.family]
+        ).items():
             value = fields.get(name, default)
             is_whole = isinstance(default, float) and type(value) is int
             own[name] = float(value) if is_whole else value
@@ -103,8 +105,8 @@ class ModernBertLayout(Layout):
                 index for index, kind in enumerate(layers) if kind == _KINDS["global"]
             ]
             # With one global layer, the list alone only means that no other fits.
-            most = max(len(layers), own["global_attn_every_n_layers"])
-            own["global_attn_every_n_layers"] = every = (*at, most, most)[1]
+            period = max(len(layers), own["global_attn_every_n_layers"])
+            own["global_attn_every_n_layers"] = every = (*at, period, period)[1]
             if layers != _layer_types(len(layers), every):
                 form = "with a global layer every few"
                 raise _unread(path, "layer_types", layers, form)

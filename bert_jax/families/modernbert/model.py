@@ -67,9 +67,9 @@ class ModernBertEmbeddings(nn.Module):
         Takes the arguments of BERT's `Embeddings`, but only ids count. A row of several
         texts, which has `position_ids`, may have more tokens than there are positions.
         """
-        length, most = input_ids.shape[1], self.config.max_position_embeddings
-        if length > most and position_ids is None:
-            raise ValueError(f"{length} tokens; max_position_embeddings={most}")
+        length, limit = input_ids.shape[1], self.config.max_position_embeddings
+        if length > limit and position_ids is None:
+            raise ValueError(f"{length} tokens; max_position_embeddings={limit}")
         return self.layer_norm(self.word_embeddings(input_ids))
 
 

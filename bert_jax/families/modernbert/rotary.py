@@ -20,7 +20,7 @@ def rotary(field: str) -> Positions:
         turns by base ** (-i / half) a position.
     """
 
-    def turned(
+    def rotate_heads(
         config: BertConfig,
         queries: Heads,
         keys: Heads,
@@ -39,4 +39,4 @@ def rotary(field: str) -> Positions:
 
         return turn(queries), turn(keys)
 
-    return Positions(rotate=turned)
+    return Positions(rotate=rotate_heads)

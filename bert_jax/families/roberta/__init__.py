@@ -12,9 +12,9 @@ PAD = 1  # the id of padding, and the position that padding has
 def _task(name: str, task: Any) -> Any:
     """Returns the task, for a vocabulary whose padding has the family's id."""
 
-    def checked(config: Any, tokenizer: Any = None) -> Any:
+    def create_checked(config: Any, tokenizer: Any = None) -> Any:
         title = FAMILIES[config.model.architecture].title
-        tokenizer = tokenizer or tokenization.of_config(config)
+        tokenizer = tokenizer or tokenization.load_config_tokenizer(config)
         pad = PAD if tokenizer is None else tokenization.special_ids(tokenizer).pad
         if pad != PAD:
             raise UserError(
@@ -31,7 +31,7 @@ def _task(name: str, task: Any) -> Any:
             )
         return tasks.make_task(task, config, tokenizer)
 
-    return checked
+    return create_checked
 
 
 FAMILY = Family(

@@ -59,7 +59,7 @@ class _Setting(NamedTuple):
     causal: bool  # a query attends to no position after its own
     window: int  # nor to one farther away, where 0 means no limit
     rate: float  # dropout rate, 0 without dropout
-    tiling: Tiling
+    tiling: Tiling  # sizes of blocks
     biased: bool  # the backward pass computes the biases' gradients
     interpret: bool  # run as JAX operations: for tests, on any device
 
@@ -128,11 +128,11 @@ def _forward(setting: _Setting, bias: Array | None, *inputs: Any) -> tuple:
     return output, (*inputs, output, log_sum)
 
 
-def _backward(setting: _Setting, kept: tuple, gradient: Array) -> tuple:
+def _backward(setting: _Setting, residuals: tuple, gradient: Array) -> tuple:
     compute = functools.partial(_backward_call, setting)
     in_specs = (*_SPECS, VECTORS, WORDS, VECTORS)
     out_specs = (VECTORS,) * (1 + setting.biased)
-    to_packed, *sums = on_mesh(compute, in_specs, out_specs)(*kept, gradient)
+    to_packed, *sums = on_mesh(compute, in_specs, out_specs)(*residuals, gradient)
     to_bias = None
     if sums:
         to_queries, to_values = jnp.moveaxis(sums[0].sum(axis=(0, 1)), 1, 0)
@@ -169,10 +169,10 @@ def _forward_call(
     )(packed, key_ids, query_ids, words)
 
 
-def _backward_call(setting: _Setting, *kept: Any) -> tuple[Array, ...]:
+def _backward_call(setting: _Setting, *residuals: Any) -> tuple[Array, ...]:
     """Computes for one device's rows and heads the gradient of packed and, with biases,
     partial sums for queries and values [batch, blocks, heads, 2, head_dim]."""
-    packed, _, query_ids, words, *_ = kept
+    packed, _, query_ids, words, *_ = residuals
     batch, length, heads, _, size = packed.shape
     block, whole, _ = setting.tiling
     own = length if whole else block
@@ -195,7 +195,7 @@ def _backward_call(setting: _Setting, *kept: Any) -> tuple[Array, ...]:
         ],
         [specs.packed_own, sums][:outs],
         shapes[:outs],
-    )(*kept)
+    )(*residuals)
 
 
 class _Specs:
@@ -257,10 +257,10 @@ def _call(
 class _Queries(NamedTuple):
     """A block of queries, and the data that belongs to each query."""
 
-    vectors: Array
-    positions: Array
-    ids: Array | None
-    words: tuple[Array, Array] | None
+    vectors: Array  # [block, head_dim]
+    positions: Array  # in the row
+    ids: Array | None  # as in `AttentionMask`. None means that scores have terms added
+    words: tuple[Array, Array] | None  # random words of a query, for dropout
     gradient: Any = None  # gradient of the output
     log_sum: Any = None  # log2 of the sum of the powers of 2 of the scores
     expected: Any = None  # expected gradient of the probabilities, times 1 - rate
@@ -269,9 +269,9 @@ class _Queries(NamedTuple):
 class _Keys(NamedTuple):
     """A block of keys, and the data that belongs to each key."""
 
-    vectors: Array
-    values: Array
-    positions: Array
+    vectors: Array  # [block, head_dim]
+    values: Array  # [block, head_dim]
+    positions: Array  # in the row
     ids: Array  # or the terms added to the scores
 
 
@@ -311,10 +311,10 @@ class _Pair:
         self.setting, self.queries, self.keys = setting, queries, keys
         self.keys_first = keys_first
 
-    def of_query(self, x: Array) -> Array:
+    def broadcast_query(self, x: Array) -> Array:
         return x[None, :] if self.keys_first else x[:, None]
 
-    def of_key(self, x: Array) -> Array:
+    def broadcast_key(self, x: Array) -> Array:
         return x[:, None] if self.keys_first else x[None, :]
 
     def products(self, of_queries: Array, of_keys: Array) -> Array:
@@ -329,22 +329,24 @@ class _Pair:
         scores *= setting.scale * _LOG2_E
         hidden = MASK_VALUE * _LOG2_E
         if queries.ids is None:
-            added = self.of_key(keys.ids)
+            added = self.broadcast_key(keys.ids)
         else:
-            same = self.of_query(queries.ids) == self.of_key(keys.ids)
+            same = self.broadcast_query(queries.ids) == self.broadcast_key(keys.ids)
             added = jnp.where(same, 0.0, hidden)
-        after = self.of_query(queries.positions) - self.of_key(keys.positions)
+        after = self.broadcast_query(queries.positions) - self.broadcast_key(
+            keys.positions
+        )
         if setting.causal:
             added = jnp.where(after >= 0, added, hidden)
         if setting.window:
             added = jnp.where(jnp.abs(after) <= setting.window, added, hidden)
         return scores + added
 
-    def kept(self) -> Array:
+    def dropout_mask(self) -> Array:
         """Returns whether dropout keeps each probability."""
         assert self.queries.words is not None
-        first, second = map(self.of_query, self.queries.words)
-        columns = self.of_key(self.keys.positions.astype(jnp.uint32))
+        first, second = map(self.broadcast_query, self.queries.words)
+        columns = self.broadcast_key(self.keys.positions.astype(jnp.uint32))
         bits = hash_column(first, second, columns)
         return bits >= jnp.uint32(round(self.setting.rate * 2**32))
 
@@ -352,21 +354,21 @@ class _Pair:
         """Returns the probabilities after dropout, and the gradients of the scores. The
         caller divides both by 1 - rate, and multiplies the second by the scale."""
         queries, dtype = self.queries, self.keys.values.dtype
-        probs = jnp.exp2(self.scores() - self.of_query(queries.log_sum))
+        probs = jnp.exp2(self.scores() - self.broadcast_query(queries.log_sum))
         to_probs = self.products(queries.gradient, self.keys.values)
         dropped = probs
         if queries.words is not None:
             # Held in one register: a probability is negative where it is dropped.
-            probs = jnp.where(self.kept(), probs, -probs)
+            probs = jnp.where(self.dropout_mask(), probs, -probs)
             dropped, to_probs = (
                 jnp.where(probs > 0.0, x, 0.0) for x in (probs, to_probs)
             )
             probs = jnp.abs(probs)
-        to_scores = probs * (to_probs - self.of_query(queries.expected))
+        to_scores = probs * (to_probs - self.broadcast_query(queries.expected))
         return dropped.astype(dtype), to_scores.astype(dtype)
 
 
-def _others(
+def _attending_blocks(
     setting: _Setting, index: Array, length: int, queries: bool
 ) -> tuple[Any, Any]:
     """Returns the first block of keys to which a block of queries attends, and the one
@@ -401,7 +403,7 @@ def _forward_kernel(
         shrunk = jnp.exp2(largest - new)
         mass = mass * shrunk + jnp.sum(probs, axis=1)
         if words is not None:
-            probs = jnp.where(pair.kept(), probs, 0.0)
+            probs = jnp.where(pair.dropout_mask(), probs, 0.0)
         mixed = triton.dot(probs.astype(packed.dtype), keys.values)
         return total * shrunk[:, None] + mixed, new, mass
 
@@ -410,7 +412,7 @@ def _forward_kernel(
         jnp.full((block,), -math.inf, jnp.float32),
         jnp.zeros((block,), jnp.float32),
     )
-    ends = _others(setting, own, packed.shape[0], queries=False)
+    ends = _attending_blocks(setting, own, packed.shape[0], queries=False)
     total, largest, mass = jax.lax.fori_loop(*ends, add, first)
     inverse = 1.0 / (mass * (1.0 - setting.rate))
     output[...] = (total * inverse[:, None]).astype(output.dtype)
@@ -447,11 +449,11 @@ def _backward_kernel(
 
     zeros = jnp.zeros((block, packed.shape[2]), jnp.float32)
     keys = load_keys(own)
-    ends = _others(setting, own, length, queries=True)
+    ends = _attending_blocks(setting, own, length, queries=True)
     to_keys, to_values = jax.lax.fori_loop(*ends, add_queries, (zeros, zeros))
     _store(setting, results, 0, to_keys=to_keys, to_values=to_values)
     queries = load_queries(own)
-    ends = _others(setting, own, length, queries=False)
+    ends = _attending_blocks(setting, own, length, queries=False)
     to_queries = jax.lax.fori_loop(*ends, add_keys, zeros)
     _store(setting, results, 0, to_queries=to_queries)
 
@@ -490,10 +492,10 @@ def _store(setting: _Setting, results: tuple, number: int, **gradients: Array) -
     """Writes gradients of one of a program's blocks and, with biases, their sums."""
     to_packed, *sums = results
     rows = pl.ds(number * setting.tiling.block, setting.tiling.block)
-    kept = 1.0 / (1.0 - setting.rate)
+    factor = 1.0 / (1.0 - setting.rate)
     parts = {"to_queries": 0, "to_keys": 1, "to_values": 2}
     for name, gradient in gradients.items():
-        scaled = gradient * (kept if name == "to_values" else kept * setting.scale)
+        scaled = gradient * (factor if name == "to_values" else factor * setting.scale)
         to_packed[rows, parts[name], :] = scaled.astype(to_packed.dtype)
         if sums and name != "to_keys":
             sums[0][number, parts[name] // 2, :] = jnp.sum(scaled, axis=0)

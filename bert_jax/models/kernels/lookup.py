@@ -32,10 +32,10 @@ def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
     table, ids = kept
 
     # Each device sums its own rows of the batch. XLA adds the sums.
-    def own_sums(ids: Array, gradient: Array) -> Array:
+    def local_sums(ids: Array, gradient: Array) -> Array:
         return sum_by_row(len(table), ids, gradient)[None]
 
-    sums = on_mesh(own_sums, (IDS, IDS), IDS)(ids, gradient)
+    sums = on_mesh(local_sums, (IDS, IDS), IDS)(ids, gradient)
     return sums.sum(axis=0).astype(table.dtype), None
 
 
@@ -100,15 +100,17 @@ def gather_by_blocks(
     return jnp.take_along_axis(x, positions, axis=1)
 
 
-def _picked(length: int, x: Array, positions: Array) -> tuple[Array, Array]:
+def _gather_forward(length: int, x: Array, positions: Array) -> tuple[Array, Array]:
     return gather_by_blocks(length, x, positions), positions
 
 
-def _unpicked(length: int, positions: Array, gradient: Array) -> tuple[Array, None]:
+def _gather_backward(
+    length: int, positions: Array, gradient: Array
+) -> tuple[Array, None]:
     """Multiplies by a matrix of zeros and ones."""
     positions = positions.reshape(*positions.shape[:2], 1)
     chosen = (positions == jnp.arange(length)).astype(gradient.dtype)
     return jnp.einsum("bpl,bp...->bl...", chosen, gradient, precision="highest"), None
 
 
-gather_by_blocks.defvjp(_picked, _unpicked)
+gather_by_blocks.defvjp(_gather_forward, _gather_backward)

@@ -30,7 +30,7 @@ class Blocks(NamedTuple):
     """The rows that a program computes, and with how many warps."""
 
     rows: int  # at once
-    warps: int
+    warps: int  # that compute them
     loops: int = 1  # number of times, before it writes its sums
 
 
@@ -139,7 +139,7 @@ def _forward_call(
 ) -> tuple[Array, Array, Array]:
     """Computes one device's rows: [batch, length, hidden] and two [batch, length]."""
     rows, hidden = FORWARD.rows, x.shape[-1]
-    flat, flat_residual, flat_words = _flat(rows, hidden, (x, residual, words))
+    flat, flat_residual, flat_words = _flatten_rows(rows, hidden, (x, residual, words))
     specs, numbers = (
         _Specs(rows, hidden),
         jax.ShapeDtypeStruct((len(flat),), jnp.float32),
@@ -178,7 +178,7 @@ def _backward_call(
     """Computes for one device's rows the gradients of x and residual, and partial sums
     of the gradients of offset, scale and bias [programs, 3, hidden]."""
     rows, hidden = BACKWARD.rows, x.shape[-1]
-    flat, flat_residual, flat_words, mean, inverse, gradient = _flat(
+    flat, flat_residual, flat_words, mean, inverse, gradient = _flatten_rows(
         rows, hidden, (x, residual, words, mean, inverse, gradient)
     )
     blocks = len(flat) // rows
@@ -214,15 +214,15 @@ def _backward_call(
     return to_x, to_residual, sums
 
 
-def _flat(rows: int, hidden: int, arrays: tuple) -> Any:
+def _flatten_rows(rows: int, hidden: int, arrays: tuple) -> Any:
     """Flattens [batch, length, hidden] to [n, hidden], padded so `rows` divides n."""
 
-    def flat(x: Array) -> Array:
+    def flatten(x: Array) -> Array:
         x = x.reshape(-1, hidden) if x.ndim == 3 else x.reshape(-1)
         padding = -len(x) % rows
         return jnp.pad(x, ((0, padding), *((0, 0),) * (x.ndim - 1))) if padding else x
 
-    return jax.tree.map(flat, arrays)
+    return jax.tree.map(flatten, arrays)
 
 
 def _params(blocks: Blocks) -> triton.CompilerParams:
@@ -244,7 +244,7 @@ def _blocks(hidden: int) -> list[Any]:
     return [pl.ds(*piece) for piece in zip(starts, sizes, strict=False)]
 
 
-def _kept(
+def _dropout_factors(
     rate: float, words: tuple[Array, Array], columns: Any
 ) -> Float[Array, "rows columns"]:
     """Returns 1 / (1 - rate) where dropout keeps an element, else 0."""
@@ -259,7 +259,7 @@ def _sum(
     """Returns residual + dropout(x + bias) in float32, and dropout's factors."""
     biased, factors = x.astype(jnp.float32) + bias[None, :], None
     if words is not None:
-        factors = _kept(setting.rate, words, columns)
+        factors = _dropout_factors(setting.rate, words, columns)
         biased *= factors
     return biased + residual.astype(jnp.float32), factors
 

@@ -115,8 +115,8 @@ def _call(setting: _Setting, kernel: Any, *inputs: Any) -> tuple[Array, ...]:
     hidden = heads * size
     lanes = _LANES if hidden % _LANES == 0 else hidden
     groups = hidden // lanes
-    most = max(1, _BLOCK // (lanes * length))
-    width = lanes * max(n for n in range(1, most + 1) if groups % n == 0)
+    max_groups = max(1, _BLOCK // (lanes * length))
+    width = lanes * max(n for n in range(1, max_groups + 1) if groups % n == 0)
     # By the number of axes: vectors, ids and words.
     specs = {
         4: pl.BlockSpec((None, length, width), lambda row, i: (row, 0, i)),
@@ -169,7 +169,7 @@ class _Queries(NamedTuple):
     positions: Array  # the keys' positions, for dropout
 
     @classmethod
-    def of(cls, setting: _Setting, index: Any, query_ids: Any, key_ids: Any) -> Any:
+    def load(cls, setting: _Setting, index: Any, query_ids: Any, key_ids: Any) -> Any:
         at = pl.ds(pl.multiple_of(index * _LANES, _LANES), _LANES)
         shape = (key_ids.shape[1], _LANES)
         of_keys = jnp.broadcast_to(key_ids[...], (_LANES, shape[0])).T
@@ -206,13 +206,13 @@ def _heads(setting: _Setting, lanes: int, width: int) -> Any:
         yield pl.ds(start, lanes), zip(heads, own, strict=True)
 
 
-def _alone(own: slice, x: Array) -> Array:
+def _mask_other_heads(own: slice, x: Array) -> Array:
     """Sets other heads' columns to zero."""
     column = jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
     return jnp.where((column >= own.start) & (column < own.stop), x, jnp.zeros_like(x))
 
 
-def _dropped(kept: Array | None, x: Array) -> Array:
+def _apply_dropout(kept: Array | None, x: Array) -> Array:
     return x if kept is None else jnp.where(kept, x, 0.0)
 
 
@@ -222,17 +222,17 @@ def _forward_kernel(
     *words, output = rest
 
     def compute(index: Array, _: None) -> None:
-        queries = _Queries.of(setting, index, query_ids, key_ids)
+        queries = _Queries.load(setting, index, query_ids, key_ids)
         for columns, heads in _heads(setting, lanes, query.shape[1]):
             own_query, own_keys = query[queries.at, columns], keys[:, columns]
             values = value[:, columns].T
             parts = []
             for head, own in heads:
-                masked = _alone(own, own_query)
+                masked = _mask_other_heads(own, own_query)
                 weights, mass, kept = queries.weights(
                     setting, head, masked, own_keys, words
                 )
-                weights = _dropped(kept, weights).astype(output.dtype)
+                weights = _apply_dropout(kept, weights).astype(output.dtype)
                 mixed = _product(values[own], weights, 1, 0)
                 parts.append(mixed / (mass * (1.0 - setting.rate)))
             together = jnp.concatenate(parts, axis=0).T
@@ -250,21 +250,23 @@ def _backward_kernel(
     value_sums[...] = jnp.zeros_like(value_sums)
 
     def compute(index: Array, _: None) -> None:
-        queries = _Queries.of(setting, index, query_ids, key_ids)
+        queries = _Queries.load(setting, index, query_ids, key_ids)
         for columns, heads in _heads(setting, lanes, query.shape[1]):
             own_query, own_keys = query[queries.at, columns], keys[:, columns]
             outer, own_value = gradient[queries.at, columns], value[:, columns]
             turned, parts = own_keys.T, []
             for head, own in heads:
-                masked, own_outer = (_alone(own, x) for x in (own_query, outer))
+                masked, own_outer = (
+                    _mask_other_heads(own, x) for x in (own_query, outer)
+                )
                 weights, mass, kept = queries.weights(
                     setting, head, masked, own_keys, words
                 )
                 probs = weights * (1.0 / mass)
-                to_probs = _dropped(kept, _product(own_value, own_outer, 1, 1))
+                to_probs = _apply_dropout(kept, _product(own_value, own_outer, 1, 1))
                 expected = jnp.sum(probs * to_probs, axis=0, keepdims=True)
                 to_scores = (probs * (to_probs - expected)).astype(query.dtype)
-                mixed = _dropped(kept, probs).astype(query.dtype)
+                mixed = _apply_dropout(kept, probs).astype(query.dtype)
                 value_sums[:, columns] += _product(mixed, own_outer, 1, 0)
                 key_sums[:, columns] += _product(to_scores, masked, 1, 0)
                 parts.append(_product(turned[own], to_scores, 1, 0))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.data.tables import ColumnSpec, Row, as_text, read_table
+from bert_jax.data.tables import ColumnSpec, Row, read_table, require_string
 from bert_jax.data.texts import number_label
 from bert_jax.errors import UserError
 from bert_jax.scores.retrieval import LEFT_OUT
@@ -24,7 +24,7 @@ def read_texts(
     source: str,
     names: dict[str, str],
     form: str,
-    most: float,
+    max_score: float,
     split: str,
     notices: Counter[str],
 ) -> list[Row]:
@@ -36,7 +36,7 @@ def read_texts(
         missing. Without `text_b`, a column `positive` is used instead. Further
         negatives are `negative_1`, `negative_2`, ...
       form: csv, tsv or jsonl. Empty means by the file's ending.
-      most: Largest score, which becomes 1.
+      max_score: Largest score, which becomes 1.
       split: The split, for `notices`.
       notices: Counts, to which those of columns that are not read are added.
 
@@ -51,7 +51,7 @@ def read_texts(
     negatives = [names["negative"], *filter(numbered.fullmatch, columns)]
     rows, kinds, forms, read = [], [], [], {names["score"]}
     for where, fields in records:
-        row, kind, found = _row(fields, names, negatives, where, most)
+        row, kind, found = _row(fields, names, negatives, where, max_score)
         rows.append(row)
         kinds.append(kind)
         forms.append(f"{len(found)} texts" if len(found) > 3 else kind)
@@ -65,7 +65,7 @@ def read_texts(
         read.discard(names["score"])
     for column in [name for name in columns if name not in read]:
         values = [record.fields.get(column) for record in records]
-        if kinds[0] == "pairs" and _tells_partners(column, values):
+        if kinds[0] == "pairs" and _has_pair_labels(column, values):
             raise UserError(
                 f"{source}: the column {column!r} is not read, so all rows would be "
                 f"partners; --config.task.score={column} reads it, a number from 0 to "
@@ -83,7 +83,7 @@ def kind_of(rows: Sequence[Row]) -> str:
     return ("texts", "pairs", "triplets")[min(len(rows[0]["texts"]), 3) - 1]
 
 
-def _tells_partners(column: str, values: Sequence[Any]) -> bool:
+def _has_pair_labels(column: str, values: Sequence[Any]) -> bool:
     """Returns whether a column has a label or score of pairs, by its name or values."""
     words = re.findall("[a-z]+", re.sub("([a-z])([A-Z])", r"\1 \2", column).lower())
     try:
@@ -100,7 +100,7 @@ def _row(
     names: dict[str, str],
     negatives: Collection[str],
     where: str,
-    most: float,
+    max_score: float,
 ) -> tuple[Row, str, list[str]]:
     """Returns a row, its kind, and the columns of its texts."""
     text_b = names["text_b"] if fields.get(names["text_b"]) is not None else "positive"
@@ -108,7 +108,7 @@ def _row(
     found = [c for c in columns if c == columns[0] or fields.get(c) is not None]
     if len(found) > 1 and text_b not in found:
         raise UserError(f"{where}: has {found[1]!r}, but no {names['text_b']!r}")
-    row: Row = {"texts": tuple(as_text(fields[c], where, c) for c in found)}
+    row: Row = {"texts": tuple(require_string(fields[c], where, c) for c in found)}
     for column, text in zip(found, row["texts"], strict=True):
         if not text.strip():
             raise UserError(f"{where}: {column!r} is an empty text; leave the row out")
@@ -116,13 +116,13 @@ def _row(
     if score is None or len(found) != 2:
         return row, ("texts", "pairs", "triplets")[min(len(found), 3) - 1], found
     try:
-        row["score"] = float(score) / most
+        row["score"] = float(score) / max_score
     except (TypeError, ValueError):
         row["score"] = -1.0
     if not 0 <= row["score"] <= 1:
         raise UserError(
             f"{where}: {names['score']!r} is {score!r:.60}; it must be a number from 0 "
-            f"to config.task.max_score={most:g}"
+            f"to config.task.max_score={max_score:g}"
         )
     return row, "scores", found
 
@@ -165,6 +165,6 @@ def read_retrieval(path: Path) -> tuple[list[str], list[str], list[dict[int, flo
 def _texts(path: Path) -> dict[str, str]:
     texts = {}
     for where, fields in read_table(str(path), ColumnSpec(("_id", "text"))):
-        text = as_text(fields["text"], where, "text")
+        text = require_string(fields["text"], where, "text")
         texts[str(fields["_id"])] = f"{fields.get('title') or ''} {text}".strip()
     return texts

@@ -36,10 +36,12 @@ def info_nce(
     vectors, real = normalize_vectors(vectors), weights > 0
     queries, *others = jnp.moveaxis(vectors, 1, 0)
     query, positive, *negatives = jnp.moveaxis(ids, 1, 0)
-    partners = _equal(query, query) | _equal(positive, positive)
-    partners |= _equal(query, positive)
+    partners = _equal_texts(query, query) | _equal_texts(positive, positive)
+    partners |= _equal_texts(query, positive)
     counted = [~partners | jnp.eye(len(real), dtype=bool)]
-    counted += [~(_equal(query, x) | _equal(positive, x)) for x in negatives]
+    counted += [
+        ~(_equal_texts(query, x) | _equal_texts(positive, x)) for x in negatives
+    ]
     every = jnp.concatenate([each & real for each in counted], axis=1)
     there = _cross_entropy(queries, jnp.concatenate(others), every, temperature)
     back = _cross_entropy(others[0], queries, counted[0].T & real, temperature)
@@ -87,7 +89,7 @@ def normalize_vectors(vectors: Vectors) -> Vectors:
     return vectors * jax.lax.rsqrt(jnp.maximum(squares, 1e-24))
 
 
-def _equal(
+def _equal_texts(
     texts: Int[Array, "batch length"], others: Int[Array, "batch length"]
 ) -> Bool[Array, "batch batch"]:
     """Returns which texts have the same tokens."""

@@ -84,7 +84,9 @@ class Embeddings(TaskDefinition):
             documents, queries, judged = data.read_retrieval(storage_path(source))
             rows: list[Row] = [{"texts": (text,)} for text in documents]
             pairs = zip(queries, judged, strict=True)
-            return rows + [{"texts": (text,), "judged": each} for text, each in pairs]
+            return rows + [
+                {"texts": (text,), "judged": grades} for text, grades in pairs
+            ]
         names = {
             name: options[name] for name in ("text", "text_b", "negative", "score")
         }
@@ -121,8 +123,8 @@ class Embeddings(TaskDefinition):
 
         Rows are filled to the largest number of texts in `rows`.
         """
-        most = max((len(row["texts"]) for row in rows), default=0)
-        most = 2 if split == "train" and most == 1 else most
+        max_texts = max((len(row["texts"]) for row in rows), default=0)
+        max_texts = 2 if split == "train" and max_texts == 1 else max_texts
         default = self.options.prompt
         texts = [
             row.get("prompt", default) + text for row in rows for text in row["texts"]
@@ -131,10 +133,12 @@ class Embeddings(TaskDefinition):
         features = []
         for index, row in enumerate(rows):
             own = itertools.islice(encodings, len(row["texts"]))
-            sequences = [self.text.sequence(each.ids, None, split) for each in own]
+            sequences = [
+                self.text.sequence(encoding.ids, None, split) for encoding in own
+            ]
             if split == "train" and len(sequences) == 1:
                 sequences *= 2
-            columns: dict[str, Any] = {**self.text.group(sequences, most)}
+            columns: dict[str, Any] = {**self.text.group(sequences, max_texts)}
             if "score" in row:
                 columns["score"] = np.float32(row["score"])
             features.append(Feature(index, columns))
@@ -161,7 +165,7 @@ class Embeddings(TaskDefinition):
         """
         found = self._scores(rows, answers)
         for size in self.options.dimensions:
-            cut = self._scores(rows, [each[:, :size] for each in answers])
+            cut = self._scores(rows, [vectors[:, :size] for vectors in answers])
             found |= {f"{name}_{size}": value for name, value in cut.items()}
         return found
 
@@ -182,7 +186,7 @@ class Embeddings(TaskDefinition):
             wanted = np.array([row["score"] for row in rows])
             cosines = np.sum(queries * partners, axis=1)
             functions = classification.spearman, classification.pearson
-            return {each.__name__: each(wanted, cosines) for each in functions}
+            return {score.__name__: score(wanted, cosines) for score in functions}
         pairs = [row["texts"][:2] for row in rows]
         texts, others = (_first_rows(x) for x in zip(*pairs, strict=True))
         places = {text: place for place, text in enumerate(others)}

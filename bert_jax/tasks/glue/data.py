@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.data import tables
 from bert_jax.data.lines import read_lines
-from bert_jax.data.tables import BY_NAME, ColumnSpec, Row, as_text
+from bert_jax.data.tables import BY_NAME, ColumnSpec, Row, require_string
 from bert_jax.data.texts import number_label
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -136,7 +136,7 @@ def read_split(
             continue
         row: Row = {"id": next((fields[x] for x in _IDS if x in fields), count)}
         row |= {"where": where, "label": _label(task, value, where)}
-        each = [as_text(fields[column], where, column) for column in texts]
+        each = [require_string(fields[column], where, column) for column in texts]
         rows.append(row | dict(zip(("text", "text_b"), each, strict=False)))
     # TFDS shuffles. idx is the index in the official file, the order of submissions.
     return sorted(rows, key=lambda row: int(row["id"])) if is_set else rows

@@ -207,7 +207,7 @@ def _tag_name(tag: Any, labels: Sequence[str]) -> Any:
     return labels[tag] if is_number and 0 <= tag < len(labels) else tag
 
 
-def as_columns(sentences: Sequence[Row], tags: Sequence[Sequence[str]]) -> str:
+def format_columns(sentences: Sequence[Row], tags: Sequence[Sequence[str]]) -> str:
     """Returns a line for each word, for conlleval: the word, its tag in the file (if it
     has tags) and that of `tags`, between tabs. An empty line separates sentences."""
     blocks = []
@@ -231,11 +231,11 @@ def check_labels(labels: Sequence[str]) -> None:
             )
 
 
-def check_columns(path: str, sentences: Sequence[Row], *, in_entities: bool) -> None:
+def check_columns(path: str, sentences: Sequence[Row], *, has_entities: bool) -> None:
     """Checks that words are not the numbers of words, and that tags are tags.
 
     Args:
-      in_entities: Whether each tag must be O or have a prefix such as B-.
+      has_entities: Whether each tag must be O or have a prefix such as B-.
 
     Raises:
       UserError: They are not.
@@ -244,7 +244,7 @@ def check_columns(path: str, sentences: Sequence[Row], *, in_entities: bool) -> 
     if all(map(_are_numbered, words)) and any(len(each) > 1 for each in words):
         place = sentences[0]["places"][0]
         raise UserError(f"{path}:{place}: the words are numbers; {_COLUMNS}, from 0")
-    for sentence in sentences if in_entities else ():
+    for sentence in sentences if has_entities else ():
         for place, tag in zip(sentence["places"], sentence["tags"] or (), strict=False):
             if not scores.is_tag(tag):
                 raise UserError(

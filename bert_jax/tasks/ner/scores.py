@@ -15,7 +15,9 @@ _KINDS |= {"L": "E", "U": "S", "[": "S", "]": "S"}  # BILOU, and conlleval's bra
 
 
 class Entity(NamedTuple):
-    type: str
+    """An entity of a sentence."""
+
+    type: str  # the tags' name after the prefix
     start: int  # its first word
     end: int  # the word after its last
 

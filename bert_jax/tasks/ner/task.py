@@ -21,7 +21,7 @@ from bert_jax.data.rows import Feature
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.models import crf
-from bert_jax.tasks.cross_entropy import of_classes
+from bert_jax.tasks.cross_entropy import class_cross_entropy
 from bert_jax.tasks.definition import NO_LABEL, Answers, TaskDefinition
 from bert_jax.tasks.ner import data as tagged
 from bert_jax.tasks.ner import scores
@@ -42,7 +42,7 @@ class Ner(TaskDefinition):
 
     def __post_init__(self) -> None:
         """Checks the labels, as `data.check_labels`."""
-        if self.in_entities:
+        if self.has_entities:
             tagged.check_labels(self.labels)
 
     @property
@@ -52,10 +52,10 @@ class Ner(TaskDefinition):
 
     @property
     def main_score(self) -> str:
-        return "f1" if self.in_entities else "accuracy"
+        return "f1" if self.has_entities else "accuracy"
 
     @property
-    def in_entities(self) -> bool:
+    def has_entities(self) -> bool:
         """Whether tags are of entities. Plain tags, as parts of speech, are not."""
         return bool(self.options.scheme == "entities")
 
@@ -71,7 +71,7 @@ class Ner(TaskDefinition):
             labelled=split != "test",
             labels=self.labels,
         )
-        tagged.check_columns(source, sentences, in_entities=self.in_entities)
+        tagged.check_columns(source, sentences, has_entities=self.has_entities)
         return sentences
 
     def infer_fields(self) -> dict[str, Any]:
@@ -79,8 +79,8 @@ class Ner(TaskDefinition):
         with a CRF `task.tag_scheme`, that of these tags, which its guesses keep to."""
         found: dict[str, Any] = {}
         options = self.options
-        if options.crf and self.in_entities and not options.tag_scheme:
-            found["task.tag_scheme"] = crf.found_in(self._training_tags())
+        if options.crf and self.has_entities and not options.tag_scheme:
+            found["task.tag_scheme"] = crf.detect_scheme(self._training_tags())
         if not self.labels:
             tags = {*itertools.chain.from_iterable(self._training_tags())}
             ordered = sorted(tags, key=lambda tag: (tag != "O", tag))
@@ -105,13 +105,13 @@ class Ner(TaskDefinition):
 
     def _check_scheme(self) -> None:
         scheme, tags = self.options.tag_scheme, self._training_tags()
-        tagged = [each for each in tags if {*each} - {"O"}]
-        broken = sum(not crf.keeps_to(scheme, each) for each in tagged)
+        tagged = [sentence for sentence in tags if {*sentence} - {"O"}]
+        broken = sum(not crf.follows_scheme(scheme, sentence) for sentence in tagged)
         if 2 * broken > len(tagged):
             raise UserError(
                 f"config.task.tag_scheme={scheme}: {broken:,} of {len(tagged):,} "
                 f"training sentences with entities break it; theirs is "
-                f"{crf.found_in(tags)}; leave it empty to use that"
+                f"{crf.detect_scheme(tags)}; leave it empty to use that"
             )
 
     @functools.cached_property
@@ -193,7 +193,7 @@ class Ner(TaskDefinition):
             return -crf.log_likelihood(
                 logits["logits"], batch["labels"], batch["tagged"], transitions
             )
-        return of_classes(logits["logits"], jnp.maximum(batch["labels"], 0))
+        return class_cross_entropy(logits["logits"], jnp.maximum(batch["labels"], 0))
 
     def row_weights(self, batch: Arrays) -> Float[Array, "batch *length"]:
         """Returns 1 for one token of each word, so all words weigh the same. With a CRF
@@ -221,7 +221,7 @@ class Ner(TaskDefinition):
         if not gold or None in gold:
             return {}
         accuracy = {"accuracy": scores.tag_accuracy(gold, answers)}
-        if not self.in_entities:
+        if not self.has_entities:
             return accuracy
         return scores.entity_scores(gold, answers) | accuracy
 
@@ -236,7 +236,7 @@ class Ner(TaskDefinition):
         self, split: str, rows: Sequence[Row], answers: Answers
     ) -> dict[str, str]:
         """Returns `SPLIT.conll`: words, their tags and the predicted tags."""
-        return {f"{split}.conll": tagged.as_columns(rows, answers)}
+        return {f"{split}.conll": tagged.format_columns(rows, answers)}
 
     def parse_row(self, row: Row) -> Row:
         """Takes `{"words": [...]}`, or `{"text": "..."}`, which is split into words as
@@ -260,9 +260,9 @@ class Ner(TaskDefinition):
         result: Row = {"tags": answer}
         if "text" in row:
             result = {"words": list(row["words"]), **result}
-        if self.in_entities:
+        if self.has_entities:
             entities = scores.find_entities(answer)
-            result["entities"] = [_place(row, entity) for entity in entities]
+            result["entities"] = [_format_entity(row, entity) for entity in entities]
         return result
 
     def _label_ids(
@@ -292,7 +292,9 @@ class Ner(TaskDefinition):
         encodings = self.text.tokenize(
             [f"{space}{word}" for word in unique], offsets=False
         )
-        ids = {word: each.ids for word, each in zip(unique, encodings, strict=True)}
+        ids = {
+            word: encoding.ids for word, encoding in zip(unique, encodings, strict=True)
+        }
         return [ids[word][:room] or [self.text.special.unk] for word in words]
 
     def _documents(
@@ -312,7 +314,7 @@ class Ner(TaskDefinition):
         return [documents[row["document"]] for row in rows]
 
 
-def _place(example: Row, entity: scores.Entity) -> Row:
+def _format_entity(example: Row, entity: scores.Entity) -> Row:
     type_, start, end = entity
     if "text" not in example:
         words = list(example["words"][start:end])

@@ -20,11 +20,11 @@ from bert_jax.tasks.squad.windows import Window
 class Guess(NamedTuple):
     """One of the n best answers, or for "no answer", "" and None."""
 
-    text: str
-    start: int | None  # characters of the context
-    end: int | None
-    start_logit: float
-    end_logit: float
+    text: str  # as in the context
+    start: int | None  # its first character in the context
+    end: int | None  # the character after its last
+    start_logit: float  # logit of its first token as a start
+    end_logit: float  # logit of its last token as an end
     probability: float  # among the n best
 
 
@@ -44,7 +44,7 @@ class Prediction(NamedTuple):
         """Score of "no answer" minus the best answer's, as in null_odds.json."""
         return self.null_score - self.best.start_logit - self.best.end_logit
 
-    def chosen(self, threshold: float) -> Guess:
+    def apply_threshold(self, threshold: float) -> Guess:
         """Returns the best answer, or "no answer" if `null_odds` > `threshold`."""
         if self.null_odds <= threshold:
             return self.best
@@ -126,7 +126,7 @@ def _spans(
     """Returns a window's legal spans, sorted by start logit, then by end logit: their
     characters of the context, from and to, and their start and end logits."""
     first, (begin, length), offsets = window.first, window.span, window.offsets
-    start, end = _best(starts, n_best_size), _best(ends, n_best_size)
+    start, end = _rank_logits(starts, n_best_size), _rank_logits(ends, n_best_size)
     start = start[(start >= first) & (start < first + length)]
     start = start[window.owned[start - first]]
     end = end[(end >= first) & (end < first + length)]
@@ -145,5 +145,7 @@ def _nothing(start_logit: float, end_logit: float) -> Guess:
     return Guess("", None, None, start_logit, end_logit, 0.0)
 
 
-def _best(logits: Float[np.ndarray, "length"], size: int) -> Int[np.ndarray, "best"]:
+def _rank_logits(
+    logits: Float[np.ndarray, "length"], size: int
+) -> Int[np.ndarray, "best"]:
     return np.argsort(-logits, kind="stable")[:size]

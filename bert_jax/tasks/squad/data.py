@@ -92,7 +92,7 @@ def _question(item: Row, context: str, where: str) -> Row:
     answers = None
     if item.get("answers") is not None:
         golds = _answers(item, where)
-        answers = [_as_in_context(context, gold) for gold in golds]
+        answers = [_recompose_answer(context, gold) for gold in golds]
     impossible = {"is_impossible": answers == [], **item}
     return {
         "id": str(number),
@@ -165,7 +165,7 @@ def _lead(answer: Row) -> int:
     return len(answer["text"]) - len(answer["text"].lstrip())
 
 
-def _as_in_context(context: str, answer: Row) -> Row:
+def _recompose_answer(context: str, answer: Row) -> Row:
     """Returns an answer as its context composes it, if that differs (NFC and NFD).
 
     Then `answer_start` may count the characters of either form. From the answers that

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
-from bert_jax.tasks.cross_entropy import of_classes
+from bert_jax.tasks.cross_entropy import class_cross_entropy
 from bert_jax.tasks.definition import Answers, TaskDefinition
 from bert_jax.tasks.distillation import hide_padding
 from bert_jax.tasks.squad import answers as squad_answers
@@ -153,7 +153,7 @@ class Squad(TaskDefinition):
         """
         masked = hide_padding(logits, batch)
         start, end = (
-            of_classes(masked[f"{side}_logits"], batch[f"{side}_positions"])
+            class_cross_entropy(masked[f"{side}_logits"], batch[f"{side}_positions"])
             for side in ("start", "end")
         )
         return (start + end) / 2
@@ -252,7 +252,7 @@ class Squad(TaskDefinition):
         `start` and `end` are characters of the context, null without an answer, and
         `score` is the answer's probability among the n best.
         """
-        guess = self._chosen(answer)
+        guess = self._choose_answer(answer)
         return {
             "answer": guess.text,
             "start": guess.start,
@@ -266,14 +266,14 @@ class Squad(TaskDefinition):
         # By default run_squad.py's null_score_diff_threshold.
         return float(self.fitted.get("null_threshold", 0.0))
 
-    def _chosen(self, answer: Prediction) -> squad_answers.Guess:
+    def _choose_answer(self, answer: Prediction) -> squad_answers.Guess:
         if self.options.null_answers:
-            return answer.chosen(self._threshold)
+            return answer.apply_threshold(self._threshold)
         return answer.guesses[0]
 
     def _texts(self, rows: Sequence[Row], answers: Answers) -> dict[str, str]:
         pairs = zip(rows, answers, strict=True)
-        return {row["id"]: self._chosen(answer).text for row, answer in pairs}
+        return {row["id"]: self._choose_answer(answer).text for row, answer in pairs}
 
     def _golds(self, rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
         """Returns ids and gold answers of the questions that are scored."""

@@ -29,8 +29,8 @@ Offsets = Int[np.ndarray, "tokens 2"]
 class Span(NamedTuple):
     """A range of the context's tokens."""
 
-    start: int
-    length: int
+    start: int  # the first one
+    length: int  # number of tokens
 
 
 class Window(NamedTuple):

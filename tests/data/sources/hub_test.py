@@ -210,7 +210,7 @@ def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind)
     assert [(x["words"], x["tags"]) for x in found] == [
         (x["words"], x["tags"]) for x in expected
     ]
-    written = ner.as_columns(found, [x["tags"] for x in expected]).splitlines()
+    written = ner.format_columns(found, [x["tags"] for x in expected]).splitlines()
     assert written[0].split("\t") == [
         expected[0]["words"][0],
         *[expected[0]["tags"][0]] * 2,

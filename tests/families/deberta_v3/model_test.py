@@ -101,8 +101,8 @@ def test_published_masked_lm_is_read(tmp_path):
     head = initial_params(lambda key: init_model(whole, key)["replaced_tokens"])
     layout = FAMILY.layout
     for each in layout.parameters("replaced_tokens", found.config):
-        value = each.of({"replaced_tokens": head})
-        tensors[each.name] = each.give(np.asarray(value))
+        value = each.get_value({"replaced_tokens": head})
+        tensors[each.name] = each.convert_to_torch(np.asarray(value))
     save_file(tensors, path)
     found = weights.read_weights(tmp_path)
     assert found.heads == ("replaced_tokens",)

@@ -41,7 +41,7 @@ def awkward(count=1000):
 @pytest.mark.parametrize("length", [50, 12, 3])
 def test_words_are_those_of_the_published_rules(length):
     words = awkward()
-    found = characters.of_words(words, length)
+    found = characters.encode_words(words, length)
     expected = np.array([by_the_rules(word, length) for word in words])
     np.testing.assert_array_equal(found, expected)
     assert len(words) == 1000 and found.min() >= 1 and found.max() < 262
@@ -50,16 +50,16 @@ def test_words_are_those_of_the_published_rules(length):
 def test_long_words_are_counted():
     words = awkward()
     bytes_ = [len(word.encode("utf-8", "ignore")) for word in words]
-    assert characters.are_cut(words) == sum(n > 48 for n in bytes_) > 100
-    assert characters.are_cut(["x" * 48, "é" * 24]) == 0
-    assert characters.are_cut(["x" * 10_000, "é" * 25]) == 2
+    assert characters.count_cut_words(words) == sum(n > 48 for n in bytes_) > 100
+    assert characters.count_cut_words(["x" * 48, "é" * 24]) == 0
+    assert characters.count_cut_words(["x" * 10_000, "é" * 25]) == 2
 
 
 def test_sentences_have_their_marks_and_are_padded():
-    found = characters.of_sentences([["The", "cat"], [], ["sat"]], 10)
+    found = characters.encode_sentences([["The", "cat"], [], ["sat"]], 10)
     assert found.shape == (3, 4, 10)
     words = ["<S>", "The", "cat", "</S>"]
     assert found[0].tolist() == [by_the_rules(word, 10) for word in words]
     assert found[1, :2].tolist() == [by_the_rules(w, 10) for w in ("<S>", "</S>")]
     assert not found[1, 2:].any() and not found[2, 3:].any() and found[2, :3].all()
-    assert characters.of_sentences([]).shape == (0, 2, 50)
+    assert characters.encode_sentences([]).shape == (0, 2, 50)

@@ -95,9 +95,9 @@ def test_rows_begin_afresh_as_often_as_asked_for():
     assert abs(float(kept["lm_loss"]) - float(first)) > 1e-3
     some = make_task(**{"task.fresh": 0.25})
     rows = {"state": jnp.ones((4000, 2, 3))}
-    found = np.asarray(some._afresh(rows, key)["state"]).reshape(4000, -1)
+    found = np.asarray(some._reset_states(rows, key)["state"]).reshape(4000, -1)
     assert (found == found[:, :1]).all() and 0.7 < found.mean() < 0.8
-    assert some._afresh(rows, None) is rows
+    assert some._reset_states(rows, None) is rows
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def test_mix_is_that_of_a_numpy_transcription(released):
     found = model.mix(SENTENCES, chosen, 1.3)
     share = np.exp(chosen) / np.exp(chosen).sum()
     for sentence, vectors in zip(SENTENCES, found, strict=True):
-        ids = characters.of_words(["<S>", *sentence, "</S>"])
+        ids = characters.encode_words(["<S>", *sentence, "</S>"])
         layers = elmo_numpy.layers(ids, arrays, OPTIONS)[:, 1:-1]
         expected = 1.3 * np.einsum("l,lwd->wd", share, layers)
         assert vectors.shape == (len(sentence), 12)

@@ -85,7 +85,7 @@ def check(data, batch, sentences, places):
     for name, backward in (("", False), ("_backward", True)):
         pairs = list(stream_of(sentences, backward))
         read, following = zip(*(pairs[place] for place in places), strict=True)
-        spelt = characters.of_words(read, 12)
+        spelt = characters.encode_words(read, 12)
         np.testing.assert_array_equal(batch[f"characters{name}"], spelt)
         targets = [known(data, word) for word in following]
         np.testing.assert_array_equal(batch[f"targets{name}"], targets)

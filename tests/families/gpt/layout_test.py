@@ -169,7 +169,7 @@ def test_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path):
     assert_close(found, expected)
     # A language model's tokenizer adds nothing: the text continues where it ends.
     tokenizer = transformers.AutoTokenizer.from_pretrained(target)
-    ours = tokenization.of_folder(target)
+    ours = tokenization.load_folder_tokenizer(target)
     text = "Seven DOGS jump over the fox"
     assert tokenizer(text)["input_ids"] == ours.encode(text).ids[1:-1]
 

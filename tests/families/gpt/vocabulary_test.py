@@ -110,11 +110,14 @@ def test_special_tokens_come_last_and_stand_around_texts(folder):
 def test_work_directory_gives_the_same_vocabulary_back(folder, tmp_path):
     tokenizer = tokenization.load(folder / "vocab.json")
     tokenization.save_tokenizer(tokenizer, tmp_path)
-    again = tokenization.of_folder(tmp_path)
+    again = tokenization.load_folder_tokenizer(tmp_path)
     assert again.to_str() == tokenizer.to_str()
     # As in a folder of `transformers`: a tokenizer.json without the special tokens.
     (tmp_path / "tokenizer.json").write_text(_without_special(tokenizer))
-    assert tokenization.of_folder(tmp_path).get_vocab() == tokenizer.get_vocab()
+    assert (
+        tokenization.load_folder_tokenizer(tmp_path).get_vocab()
+        == tokenizer.get_vocab()
+    )
 
 
 def _without_special(tokenizer):
@@ -145,10 +148,10 @@ def test_vocabulary_of_the_other_model_is_one_line(folder, tmp_path):
     config = configuration.with_defaults()
     config.tokenizer.vocab_file = str(folder / "vocab.json")
     with pytest.raises(UserError, match="a vocabulary of byte pairs, but"):
-        tokenization.of_config(config)
+        tokenization.load_config_tokenizer(config)
     pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a")
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     config.tokenizer.vocab_file = str(tmp_path / "vocab.txt")
     config.model.architecture = "gpt"
     with pytest.raises(UserError, match="a vocabulary of WordPieces, but"):
-        tokenization.of_config(config)
+        tokenization.load_config_tokenizer(config)

@@ -37,7 +37,7 @@ def weights(architecture, **more):
     for part in ("bert", *LAYOUT.architectures[architecture]):
         for parameter in LAYOUT.parameters(part, config, labels=3):
             array = tensors[parameter.name]
-            tree[parameter.path] = parameter.take(array)
+            tree[parameter.path] = parameter.convert_from_torch(array)
     return config, jax.tree.map(jnp.asarray, unflatten_dict(tree))
 
 

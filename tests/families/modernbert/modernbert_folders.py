@@ -66,7 +66,7 @@ def drawn(given, seed=3, loudness=1.0):
             name = parameter.name
             if architecture == "ModernBertModel":
                 name = name.removeprefix(LAYOUT.prefix)
-            shapes[name] = parameter.their_shape
+            shapes[name] = parameter.torch_shape
     tensors = {}
     for name in sorted(shapes):
         values = random.standard_normal(shapes[name])

@@ -171,10 +171,12 @@ def test_pooling_by_hand():
         for name in ("cls", "mean_all", "mean")
     )
     np.testing.assert_array_equal(cls, hidden[:, 0])
-    means = [row[:count].mean(0) for row, count in zip(hidden, (5, 3, 2), strict=True)]
-    np.testing.assert_allclose(whole, means, rtol=1e-5, atol=1e-6)
-    means = [hidden[0, 1:4].mean(0), hidden[1, 1], np.zeros(4)]  # an empty text
-    np.testing.assert_allclose(inner, means, rtol=1e-5, atol=1e-6)
+    expected = [
+        row[:count].mean(0) for row, count in zip(hidden, (5, 3, 2), strict=True)
+    ]
+    np.testing.assert_allclose(whole, expected, rtol=1e-5, atol=1e-6)
+    expected = [hidden[0, 1:4].mean(0), hidden[1, 1], np.zeros(4)]  # an empty text
+    np.testing.assert_allclose(inner, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

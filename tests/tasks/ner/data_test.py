@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from bert_jax.errors import UserError
-from bert_jax.tasks.ner.data import as_columns, check_columns
+from bert_jax.tasks.ner.data import check_columns, format_columns
 from bert_jax.tasks.ner.data import read_sentences as read_columns
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
@@ -71,7 +71,7 @@ def test_words_may_be_odd(read):
     text = "".join(f"{word}\tO\n" for word in words)
     file = read(text)
     assert file[0]["words"] == words
-    written = as_columns(file, [["O"] * len(words)])
+    written = format_columns(file, [["O"] * len(words)])
     assert written == text.replace("\tO\n", "\tO\tO\n")
     spaces = "".join(f"{word} O\n" for word in words if " " not in word)
     assert read(spaces)[0]["words"] == tuple(w for w in words if " " not in w)
@@ -188,7 +188,7 @@ def test_wnut17(shared_data, name, sentences, words):
     file = read_columns(path, token_column=0, tag_column=-1, labelled=True)
     assert len(file) == sentences
     assert sum(len(sentence["words"]) for sentence in file) == words
-    ours = as_columns(file, [s["tags"] for s in file]).split("\n")
+    ours = format_columns(file, [s["tags"] for s in file]).split("\n")
     theirs = path.read_text("utf-8").split("\n")
     ours, theirs = ([x for x in text if x.strip()] for text in (ours, theirs))
     for mine, line in zip(ours, theirs, strict=True):
@@ -209,8 +209,8 @@ UNER = """\
 """
 
 
-def check(file, path, in_entities=True):
-    check_columns(str(path), file, in_entities=in_entities)
+def check(file, path, has_entities=True):
+    check_columns(str(path), file, has_entities=has_entities)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_rows_of_json(tmp_path, name):
         (("EU", "rejects"), ("B-ORG", "O"), 1),
         (("Peter",), ("B-PER",), 3),
     ]
-    assert as_columns(file, [["O", "O"], ["O"]]).splitlines()[0] == "EU\tB-ORG\tO"
+    assert format_columns(file, [["O", "O"], ["O"]]).splitlines()[0] == "EU\tB-ORG\tO"
 
 
 def test_numbers_are_the_labels_that_are_given(tmp_path):

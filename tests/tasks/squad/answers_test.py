@@ -111,8 +111,8 @@ def test_n_best_as_published(given, own, size, longest, null_answers, context):
         best = next((entry for entry in expected if entry[0]), expected[0])
         odds = null - best[1] - best[2]
         assert prediction.null_odds == odds
-        assert prediction.chosen(odds).text == best[0]
-        assert prediction.chosen(math.nextafter(odds, -math.inf)).text == ""
+        assert prediction.apply_threshold(odds).text == best[0]
+        assert prediction.apply_threshold(math.nextafter(odds, -math.inf)).text == ""
 
 
 def gold_logits(features):
