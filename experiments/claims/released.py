@@ -4,9 +4,10 @@
         --results=DIR [--tasks=cola,mrpc,rte,stsb] [--seeds=0,1,2] [--rate=5e-5] \
         [--epochs=1]
 
-Both sides have the same rows, lengths, rates, optimizer (AdamW), batch size and number
-of steps, and BERT's schedule, in which the decay starts at step 0. The Trainer's own
-starts at the end of the warm-up, so that its rates are 1 / 0.9 of these.
+Both sides have the same rows, lengths, peak rate, optimizer (AdamW) and batch size. Two
+differences are left, because each side does as its users have it. The Trainer's decay
+starts at the end of the warm-up, BERT's at step 0, so that its rates are 1 / 0.9 of
+these. And the Trainer takes the last rows, which are fewer than a batch, as a step.
 
 Each run is a program of its own, whose processor time includes its start and its
 compilation. DIR keeps each run's result, so that the same command goes on where it was
@@ -15,6 +16,7 @@ stopped. Needs the `parity` extra and accelerate.
 
 import csv
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -110,7 +112,6 @@ def run_theirs(options: Any, task: str, seed: int) -> dict[str, float]:
 
 def train_with_torch(options: Any, task: str, seed: int) -> dict[str, float]:
     """Fine-tunes with transformers' Trainer. Returns the dev scores."""
-    import torch
     import transformers
 
     glue, data = TASKS[task], Path(options.data)
@@ -131,29 +132,14 @@ def train_with_torch(options: Any, task: str, seed: int) -> dict[str, float]:
         options.weights, num_labels=max(len(glue.names), 1)
     )
     rows: Any = encoded("train")
-    steps = int(options.epochs * len(rows) / _BATCH)
-    warmup = int(_WARMUP * steps)
-
-    def share(step: int) -> float:
-        """Returns a step's share of the peak rate, as google-research/bert has it."""
-        return step / warmup if step < warmup else (steps - step) / steps
-
-    class Trainer(transformers.Trainer):
-        def create_scheduler(
-            self, num_training_steps: int, optimizer: Any = None
-        ) -> Any:
-            made: Any = optimizer or self.optimizer
-            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(made, share)
-            return self.lr_scheduler
-
     with tempfile.TemporaryDirectory() as folder:
         settings = transformers.TrainingArguments(
             folder,
             per_device_train_batch_size=_BATCH,
             per_device_eval_batch_size=_BATCH,
-            max_steps=steps,
-            dataloader_drop_last=True,
+            num_train_epochs=options.epochs,
             learning_rate=options.rate,
+            warmup_steps=math.ceil(_WARMUP * options.epochs * len(rows) / _BATCH),
             weight_decay=0.01,
             adam_epsilon=_EPSILON,
             seed=seed,
@@ -163,9 +149,10 @@ def train_with_torch(options: Any, task: str, seed: int) -> dict[str, float]:
             use_cpu=True,
         )
         collator = transformers.DataCollatorWithPadding(tokenizer)
-        trainer = Trainer(model, settings, train_dataset=rows, data_collator=collator)
+        trainer = transformers.Trainer(
+            model, settings, train_dataset=rows, data_collator=collator
+        )
         trainer.train()
-        settings.dataloader_drop_last = False  # every row of dev
         rows = encoded("dev")
         dev: Any = trainer.predict(rows)
     return {glue.score: score(glue.score, dev.predictions, dev.label_ids)}
