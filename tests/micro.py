@@ -1,13 +1,17 @@
-"""Models small enough for a test."""
+"""Models small enough for a test, files of rows, and the line of an error."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import jax
+import pytest
 from flax.traverse_util import unflatten_dict
 
 from bert_jax import family
 from bert_jax.config import configuration
+from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import BertForPreTraining, init_model
 from bert_jax.models.initial import InitialParams
@@ -46,3 +50,23 @@ def answerer(
     mesh = sharding.make_mesh(configuration.with_defaults(), (), jax.devices()[:1])
     config = bert_config(vocab_size=9, hidden_size=width, num_attention_heads=1)
     return Answerer(predictor, params, mesh, rows, config)
+
+
+def error_line(call: Callable[..., Any], *arguments, error=UserError, **named) -> str:
+    """Returns the message of the error that a call raises, which is one line."""
+    with pytest.raises(error) as caught:
+        call(*arguments, **named)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def write_rows(path: Path, rows: Iterable[Any]) -> str:
+    """Writes rows as lines of JSON, and returns the file's path."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def read_rows(path: Path) -> list[Any]:
+    """Returns the rows of a file of lines of JSON."""
+    return [json.loads(line) for line in path.open(encoding="utf-8")]

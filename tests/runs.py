@@ -70,6 +70,13 @@ def run(config, workdir, *arguments, status: int = 0) -> tuple[str, str]:
     return here(f"--config={config}", f"--workdir={workdir}", *arguments, status=status)
 
 
+def refused(*arguments, program: Any = None) -> str:
+    """Returns the one line of a run in this process that ends with status 2."""
+    _, error = here(*arguments, status=2, program=program)
+    assert error.count("\n") == 1, error
+    return error
+
+
 def taken(path: Path) -> list[str]:
     """Returns the lines of a file, none without a file. The file is removed."""
     lines = path.read_text().splitlines() if path.exists() else []

@@ -11,9 +11,11 @@ from safetensors import safe_open
 from bert_jax import tokenization
 from bert_jax.convert import export, layout, merge, weights
 from bert_jax.convert.sentence_transformers import TextVectors
-from bert_jax.errors import UserError
 from configs import tiny
 from tests.close import equal
+from tests.micro import error_line
+
+CLASSIFIER = "BertForSequenceClassification-three_heads"
 
 
 @pytest.mark.parametrize("architecture", sorted(layout.BERT.architectures))
@@ -40,12 +42,10 @@ def test_comes_back_as_it_was(golden, make_folder, tmp_path, architecture):
 
 
 def test_labels_and_problem_type(make_folder, tmp_path):
-    case = "BertForSequenceClassification-three_heads"
     names = {"0": "nein", "1": "vielleicht", "2": "ja"}
     fields = {"id2label": names, "problem_type": "single_label_classification"}
-    export.export_folder(
-        weights.read_weights(make_folder(case, fields)), None, tmp_path / "out", {}
-    )
+    found = weights.read_weights(make_folder(CLASSIFIER, fields))
+    export.export_folder(found, None, tmp_path / "out", {})
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["id2label"] == names
     assert config["label2id"] == {"nein": 0, "vielleicht": 1, "ja": 2}
@@ -53,18 +53,14 @@ def test_labels_and_problem_type(make_folder, tmp_path):
 
 
 def test_classifier_is_divided_by_its_temperature(make_folder, tmp_path, monkeypatch):
-    source = weights.find_source(
-        make_folder("BertForSequenceClassification-three_heads")
-    )
+    source = weights.find_source(make_folder(CLASSIFIER))
     facts = {"task": {"temperature": 2.5}, "step": 3}
     found = source.read()
     learned = {"sequence_classification": found.params["sequence_classification"]}
     found = dataclasses.replace(found, provenance=facts, learned=learned)
     calibrated = export.divide_logits(found, 2.5)
-    assert equal(
-        calibrated.learned["sequence_classification"],
-        calibrated.params["sequence_classification"],
-    )
+    head = calibrated.params["sequence_classification"]
+    assert equal(calibrated.learned["sequence_classification"], head)
     found = dataclasses.replace(found, learned={})
     monkeypatch.setattr(source, "read", lambda name: found)
     source.export(tmp_path / "out")
@@ -77,8 +73,7 @@ def test_classifier_is_divided_by_its_temperature(make_folder, tmp_path, monkeyp
 
 
 def test_card_has_the_thresholds_and_how_vectors_are_made(make_folder, tmp_path):
-    case = "BertForSequenceClassification-three_heads"
-    found = weights.read_weights(make_folder(case))
+    found = weights.read_weights(make_folder(CLASSIFIER))
     facts = {"task": {"thresholds": [0.0, 1.0, -1.0]}}
     export.export_folder(found, None, tmp_path / "labels", facts)
     card = (tmp_path / "labels" / "README.md").read_text()
@@ -103,11 +98,8 @@ def test_spare_rows_get_pieces(make_folder, tmp_path):
     found = weights.read_weights(folder)
     export.export_folder(found, tokenizer, tmp_path / "out", {})
     back = weights.find_source(tmp_path / "out").tokenizer(found.config)
-    assert [back.id_to_token(n) for n in (46, 47, 49)] == [
-        lines[46],
-        "[unused0]",
-        "[unused2]",
-    ]
+    names = [back.id_to_token(n) for n in (46, 47, 49)]
+    assert names == [lines[46], "[unused0]", "[unused2]"]
     merge.check_tokenizer(tokenizer, back, "out")
 
 
@@ -118,8 +110,8 @@ def test_export_replaces_no_file(make_folder, tmp_path):
     export.export_folder(found, None, out, {"step": 1})
     (tmp_path / "file").write_text("")
     for folder in (out, tmp_path / "file"):
-        with pytest.raises(UserError, match="is not empty; name a new folder"):
-            export.export_folder(found, None, folder, {})
+        line = error_line(export.export_folder, found, None, folder, {})
+        assert "is not empty; name a new folder" in line
     with pytest.raises(FileExistsError, match="/file'"):
         export.export_folder(found, None, tmp_path / "file" / "out", {})
     assert json.loads((out / "config.json").read_text())["bert_jax"] == {"step": 1}
@@ -149,8 +141,7 @@ def test_whole_or_not_at_all(make_folder, tmp_path, monkeypatch):
 )
 def test_length_that_a_run_has_trained(fields, step, length):
     config = tiny.get_config()
-    config.update_from_flattened_dict(
-        {"corpus.max_seq_length": 6, "train.num_steps": 100, **fields}
-    )
+    fields = {"corpus.max_seq_length": 6, "train.num_steps": 100, **fields}
+    config.update_from_flattened_dict(fields)
     expected = {} if length is None else {"max_seq_length": length}
     assert weights.trained_length(config, step) == expected

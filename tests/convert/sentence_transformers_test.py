@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from unittest import mock
 
@@ -15,13 +16,12 @@ from bert_jax import modes, tokenization
 from bert_jax.convert import export, weights
 from bert_jax.convert.layout import Weights
 from bert_jax.convert.sentence_transformers import TextVectors
-from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.heads import init_model
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from bert_jax.tokenization.wordpiece import WORDPIECE
 from bert_jax.training import run_config
-from tests.micro import bert_config, initial_params
+from tests.micro import bert_config, error_line, initial_params
 
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""
@@ -32,6 +32,8 @@ FAMILIES = {
     "ModernBert": (BRACKETED, {}),
 }
 HIDDEN, POSITIONS = 16, 32
+SIZES = {"hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": 2}
+SIZES |= {"intermediate_size": 24, "max_position_embeddings": POSITIONS}
 
 
 @pytest.fixture
@@ -43,21 +45,12 @@ def make(torch, transformers, tmp_path):
         kind, own = FAMILIES[family]
         folder = tmp_path / "folder"
         ours = kind.train([TEXT, TEXT.upper()] * 4, 320, lowercase=lowercase)
-        ids = {
-            f"{k}_token_id": i
-            for k, i in tokenization.special_ids(ours)._asdict().items()
-        }
-        sizes = {
-            "hidden_size": HIDDEN,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-        }
-        sizes |= {"intermediate_size": 24, "max_position_embeddings": POSITIONS}
-        fields = {"vocab_size": ours.get_vocab_size(), **ids, **sizes, **own}
+        special = tokenization.special_ids(ours)._asdict()
+        ids = {f"{name}_token_id": number for name, number in special.items()}
+        fields = {"vocab_size": ours.get_vocab_size(), **ids, **SIZES, **own}
         torch.manual_seed(0)
-        config = getattr(transformers, f"{family}Config")(
-            **fields, initializer_range=0.5
-        )
+        kind = getattr(transformers, f"{family}Config")
+        config = kind(**fields, initializer_range=0.5)
         model = getattr(transformers, f"{family}Model")(config).eval()
         model.save_pretrained(folder / inner)
         tokenization.save_tokenizer(ours, folder / inner)
@@ -190,14 +183,13 @@ def test_texts_are_lowercased_and_prompted_where_the_folder_says(make):
     )
     expected = [hidden("the dog: " + text.lower()).mean(0) for text in TEXTS]
     assert_close_everywhere(folder, expected)
-    for prompt, text in (
-        *(("query", "the dog: "), ("home ", "home "), ("", ""), ("document", "")),
-    ):
+    prompted = {"query": "the dog: ", "home ": "home ", "": "", "document": ""}
+    for prompt, text in prompted.items():
         found = bert_jax.load(folder).sentences(TEXTS, prompt=prompt)
         assert_close(found, [hidden(text + x.lower()).mean(0) for x in TEXTS])
 
-    with pytest.raises(UserError, match="no prompt of that name, but query, document"):
-        bert_jax.load(folder).sentences(TEXTS, prompt="qury")
+    line = error_line(bert_jax.load(folder).sentences, TEXTS, prompt="qury")
+    assert "no prompt of that name, but query, document" in line
 
 
 def test_training_takes_the_modules_of_the_folder(make, monkeypatch):
@@ -211,10 +203,9 @@ def test_training_takes_the_modules_of_the_folder(make, monkeypatch):
         train = mock.Mock(side_effect=ZeroDivisionError)
         monkeypatch.setattr(modes, "train", train)
         fields = {"init_from": str(folder), **fields}
+        config = bert_jax.make_config("finetune/embeddings", fields)
         with pytest.raises(ZeroDivisionError):
-            bert_jax.fit(
-                bert_jax.make_config("finetune/embeddings", fields), folder / "none"
-            )
+            bert_jax.fit(config, folder / "none")
         given, _, chosen = train.call_args.args
         none = folder.parent / "none"
         task = run_config.config_of(none, given, chosen, is_inference=False).task
@@ -260,18 +251,13 @@ def test_encoder_of_older_versions_is_in_a_folder_inside(make):
 def test_modules_that_cannot_be_computed_are_refused(make, modules, message):
     folder, _ = make(modules)
     model = bert_jax.load(folder)
-    with pytest.raises(UserError, match=message) as error:
-        model.sentences(TEXTS)
-    assert "\n" not in str(error.value)
+    assert re.search(message, error_line(model.sentences, TEXTS))
     assert model.sentences(TEXTS[:1], layer=-1).shape == (1, HIDDEN)
 
 
 def test_export_of_text_vectors_has_its_modules(tmp_path):
     ours = WORDPIECE.train([TEXT] * 4, 200, lowercase=True)
-    config = bert_config(
-        vocab_size=ours.get_vocab_size(), hidden_size=HIDDEN, num_attention_heads=2,
-        num_hidden_layers=1, intermediate_size=24, max_position_embeddings=POSITIONS,
-    )  # fmt: skip
+    config = bert_config(vocab_size=ours.get_vocab_size(), **SIZES)
     params = initial_params(lambda key: init_model(BertWithHeads(config), key))
     model = Weights(config, jax.tree.map(np.asarray, params), "BertModel")
     ids = np.zeros((len(TEXTS), 12), np.int32)
@@ -296,6 +282,6 @@ def test_export_of_text_vectors_has_its_modules(tmp_path):
         found = bert_jax.load(folder).sentences(TEXTS)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     given = dataclasses.replace(model, vectors=vectors._replace(pooling="mean"))
-    with pytest.raises(UserError, match="pools all tokens or"):
-        export.export_folder(given, ours, tmp_path / "other", {})
+    line = error_line(export.export_folder, given, ours, tmp_path / "other", {})
+    assert "pools all tokens or" in line
     assert not (tmp_path / "other").exists()

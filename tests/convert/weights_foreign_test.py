@@ -1,6 +1,7 @@
 """Model folders of other programs: their meaning apart from the numbers."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from bert_jax import main, tokenization
 from bert_jax.convert import export, weights
-from bert_jax.errors import UserError
+from tests.micro import error_line, read_rows
 
 CLASSIFIER = "BertForSequenceClassification-three_heads"
 LABELS = {"0": "no", "1": "maybe", "2": "yes"}
@@ -27,8 +28,7 @@ def ask(tmp_path, capfd):
         assert main.main(line) == status
         if status:
             return capfd.readouterr().err.splitlines()[-1]
-        lines = (tmp_path / "out.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
+        return read_rows(tmp_path / "out.jsonl")
 
     return answers
 
@@ -55,9 +55,8 @@ def exported(folder, out, labels):
         **{"model": {}, "train": {}, "tokenizer": {}},
     }
     provenance = {"step": 3, "config": config, "task": {}, "scores": {}}
-    export.export_folder(
-        found, weights.find_source(folder).tokenizer(), out, provenance
-    )
+    tokenizer = weights.find_source(folder).tokenizer()
+    export.export_folder(found, tokenizer, out, provenance)
     return out
 
 
@@ -67,9 +66,8 @@ def edited(folder, **fields):
 
 
 def test_labels_may_get_better_names(make_folder, tmp_path):
-    out = exported(
-        make_folder(CLASSIFIER, {"id2label": LABELS}), tmp_path / "out", [*"012"]
-    )
+    folder = make_folder(CLASSIFIER, {"id2label": LABELS})
+    out = exported(folder, tmp_path / "out", [*"012"])
     edited(out, id2label={"0": "bad", "1": "so", "2": "good"})
     assert weights.find_source(out).run_config()["task"]["labels"] == [
         "bad",
@@ -151,8 +149,7 @@ def test_marks_are_added_where_a_tokenizer_adds_none(own_tokens):
 def test_vocab_txt_that_is_not_all(make_folder, file, content, message):
     folder = make_folder()
     (folder / file).write_text(json.dumps(content))
-    with pytest.raises(UserError, match=message):
-        tokenization.load_folder_tokenizer(folder)
+    assert re.search(message, error_line(tokenization.load_folder_tokenizer, folder))
     known = {"0": {"content": "[PAD]"}}
     fields = {"tokenizer_class": "BertTokenizerFast", "added_tokens_decoder": known}
     (folder / file).write_text(json.dumps(fields if "config" in file else {"[UNK]": 1}))

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import re
+import shutil
 import sys
 
 import jax
@@ -14,21 +16,13 @@ from safetensors.numpy import load_file, save_file
 
 from bert_jax import pretrained
 from bert_jax.convert import weights
-from bert_jax.errors import UserError
 from tests.close import equal
+from tests.micro import error_line
 
-CASES = [
-    "BertModel-three_heads",
-    "BertForPreTraining-three_heads",
-    "BertForPreTraining-wide",
-    "BertForPreTraining-deep",
-    "BertForMaskedLM-three_heads",
-    "BertForNextSentencePrediction-three_heads",
-    "BertForSequenceClassification-three_heads",
-    "BertForTokenClassification-three_heads",
-    "BertForQuestionAnswering-three_heads",
-    "BertForMultipleChoice-three_heads",
-]
+HEADS = ("PreTraining", "MaskedLM", "NextSentencePrediction", "SequenceClassification")
+HEADS += ("TokenClassification", "QuestionAnswering", "MultipleChoice")
+CASES = ["BertModel-three_heads", *(f"BertFor{head}-three_heads" for head in HEADS)]
+CASES += ["BertForPreTraining-wide", "BertForPreTraining-deep"]
 TOLERANCE = 1e-5  # relative to the largest magnitude
 
 
@@ -86,19 +80,6 @@ def test_bfloat16_stays_within_bounds(golden, make_folder):
         assert abs(error).max() < 0.04 * abs(reference).max()
 
 
-def without_prefix(tensors):
-    return {name.removeprefix("bert."): value for name, value in tensors.items()}
-
-
-def old_names(tensors):
-    return {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-            "LayerNorm.bias", "LayerNorm.beta"
-        ): value
-        for name, value in tensors.items()
-    }
-
-
 def with_copies(tensors):
     """As older versions saved: tied parameters twice, and a buffer."""
     matrix = tensors["bert.embeddings.word_embeddings.weight"]
@@ -109,23 +90,31 @@ def with_copies(tensors):
     }
 
 
-@pytest.mark.parametrize("change", [without_prefix, old_names, with_copies])
-def test_older_forms_are_the_same(make_folder, change):
+def renamed(name):
+    """A change of each tensor's name."""
+    return lambda tensors: {name(key): array for key, array in tensors.items()}
+
+
+def old_name(name):
+    name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+    return name.replace("LayerNorm.bias", "LayerNorm.beta")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        renamed(lambda name: name.removeprefix("bert.")),
+        renamed(old_name),
+        with_copies,
+        renamed("model.{}".format),
+        renamed("_orig_mod.module.{}".format),
+    ],
+)
+def test_other_forms_are_the_same(make_folder, change):
     expected = weights.read_weights(make_folder())
     found = weights.read_weights(make_folder(change=change))
     assert equal(found.params, expected.params)
     assert found.left_over == ()
-
-
-@pytest.mark.parametrize("prefix", ["model.", "_orig_mod.module."])
-def test_prefix_of_all_names_is_taken_off(make_folder, prefix):
-    expected = weights.read_weights(make_folder())
-
-    def change(tensors):
-        return {prefix + name: array for name, array in tensors.items()}
-
-    found = weights.read_weights(make_folder(change=change))
-    assert equal(found.params, expected.params)
 
 
 def as_flax(tensors):
@@ -144,7 +133,7 @@ def as_flax(tensors):
     return tree
 
 
-@pytest.mark.parametrize(("case", "wrapped"), [(CASES[1], False), (CASES[6], True)])
+@pytest.mark.parametrize(("case", "wrapped"), [(CASES[1], False), (CASES[4], True)])
 def test_file_of_flax_is_read(make_folder, case, wrapped):
     folder = make_folder(case)
     expected = weights.read_weights(folder)
@@ -155,14 +144,6 @@ def test_file_of_flax_is_read(make_folder, case, wrapped):
     found = weights.read_weights(folder)
     assert equal(found.params, expected.params)
     assert (found.left_over, found.labels) == (expected.left_over, expected.labels)
-
-
-def test_damaged_file_of_flax_is_one_line(make_folder):
-    folder = make_folder()
-    (folder / "model.safetensors").unlink()
-    (folder / "flax_model.msgpack").write_bytes(b"")
-    with pytest.raises(UserError, match=r"msgpack: .*not a file of Flax's weights"):
-        weights.read_weights(folder)
 
 
 @pytest.mark.parametrize(("dtype", "shards"), [("float32", 1), ("bfloat16", 2)])
@@ -201,27 +182,25 @@ class Runs:
         return os.mkdir, (str(self.path),)
 
 
-def test_code_in_a_file_of_pytorch_is_not_run(
-    torch, make_folder, tmp_path, monkeypatch
-):
+def test_code_of_pytorch_is_not_run(torch, make_folder, tmp_path, monkeypatch):
     folder = make_folder()
     (folder / "model.safetensors").unlink()
     torch.save({"weight": Runs(tmp_path / "made")}, folder / "pytorch_model.bin")
     with monkeypatch.context() as patch:
         patch.setattr(torch, "__version__", "2.5.1+cpu")
-        with pytest.raises(UserError, match=r"bin: a pickle.* torch 2.5.1.*2025-32434"):
-            weights.read_weights(folder)
-    with pytest.raises(UserError, match=r"pytorch_model.bin: .*more than tensors"):
-        weights.read_weights(folder)
+        line = error_line(weights.read_weights, folder)
+        assert re.search("bin: a pickle.* torch 2.5.1.*2025-32434", line)
+    line = error_line(weights.read_weights, folder)
+    assert re.search("pytorch_model.bin: .*more than tensors", line)
     assert not (tmp_path / "made").exists()
 
 
 def test_file_of_pytorch_needs_it(make_folder, monkeypatch):
     folder = make_folder()
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    pickle(folder)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UserError, match=r"pip install torch.*weights_only=True"):
-        weights.read_weights(folder)
+    line = error_line(weights.read_weights, folder)
+    assert re.search("pip install torch.*weights_only=True", line)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
@@ -255,8 +234,8 @@ def test_shards(make_folder):
     assert equal(weights.read_weights(folder).params, expected)
 
     (folder / shard).unlink()
-    with pytest.raises(UserError, match=f"names '{shard}', which does not"):
-        weights.read_weights(folder)
+    line = error_line(weights.read_weights, folder)
+    assert f"names '{shard}', which does not" in line
 
 
 def test_folder_without_a_pooler(make_folder):
@@ -269,8 +248,8 @@ def test_folder_without_a_pooler(make_folder):
     case = "BertForSequenceClassification-three_heads"
     classifier = pretrained.load(make_folder(case, change=change))
     assert classifier.heads == ()
-    with pytest.raises(UserError, match=r"needs: .*sequence_classification"):
-        classifier.predict(["a b"])
+    line = error_line(classifier.predict, ["a b"])
+    assert re.search("needs: .*sequence_classification", line)
 
 
 @pytest.mark.slow
@@ -287,8 +266,7 @@ def test_encode_is_apply_row_by_row(make_folder):
         np.testing.assert_allclose(pooled[row], alone["pooled"][0], atol=1e-5)
     many = bert.encode(texts * 20)
     np.testing.assert_allclose(many["pooled"][::4], pooled[:1].repeat(20, 0), atol=1e-6)
-    with pytest.raises(UserError, match="text 1: 9 tokens"):
-        bert.encode(["a", "a b c d e f g"])
+    assert "text 1: 9 tokens" in error_line(bert.encode, ["a", "a b c d e f g"])
 
 
 @pytest.mark.parametrize(
@@ -316,9 +294,8 @@ def test_vocabulary_with_capitals_is_cased(make_folder):
     folder = make_folder()
     text = (folder / "vocab.txt").read_text()
     (folder / "vocab.txt").write_text(text.replace("\nz\n", "\nZ\n"))
-    tokenizer = weights.find_source(folder).tokenizer(
-        weights.read_weights(folder).config
-    )
+    config = weights.read_weights(folder).config
+    tokenizer = weights.find_source(folder).tokenizer(config)
     assert tokenizer.encode("Z z").tokens == ["[CLS]", "Z", "[UNK]", "[SEP]"]
 
 
@@ -335,70 +312,62 @@ def truncate(folder):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def no_config(folder):
-    (folder / "config.json").unlink()
-
-
 def pickle(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (truncate, "model.safetensors: .*damaged: export or copy it again; "),
-        (no_config, "config.json: cannot be read"),
-        (pickle, "pytorch_model.bin: (needs torch|.*or is damaged: copy it again)"),
-    ],
-)
-def test_damaged_files(make_folder, damage, message):
-    folder = make_folder()
-    damage(folder)
-    assert_one_line(message, lambda: pretrained.load(folder).tokenizer)
+def empty_flax(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "flax_model.msgpack").write_bytes(b"")
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"model_type": "deberta"}, "model_type is 'deberta'"),
-        ({"hidden_size": 16}, r"\(50, 12\).*\(50, 16\)|does not divide"),
-    ],
-)
-def test_configs_that_do_not_go_with_the_weights(make_folder, fields, message):
-    folder = make_folder(fields=fields)
-    assert_one_line(message, lambda: weights.read_weights(folder))
+def longer_vocabulary(folder):
+    with (folder / "vocab.txt").open("a") as file:
+        file.write("more\n")
 
 
-def not_a_number(tensors):
+def empty(folder):
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def unfinished(folder):
+    empty(folder)
+    for name in ("config.json", "checkpoints"):
+        (folder / name).write_text("{}")
+
+
+def with_nan(tensors):
     tensors["bert.pooler.dense.weight"][3, 4] = np.nan
 
 
-def test_damaged_tensor(make_folder):
-    folder = make_folder(change=not_a_number)
-    message = "bert.pooler.dense.weight has NaN"
-    assert_one_line(message, lambda: weights.read_weights(folder))
-
-
-def test_vocabulary_of_another_size(make_folder):
-    folder = make_folder()
-    with (folder / "vocab.txt").open("a") as file:
-        file.write("more\n")
-    assert_one_line("51 pieces.*50", lambda: pretrained.load(folder).tokenizer)
-
-
-def test_folder_that_is_missing(tmp_path):
-    assert_one_line("no such folder", lambda: pretrained.load(tmp_path / "x"))
-    assert_one_line("no weights", lambda: pretrained.load(tmp_path))
-
-
-def assert_one_line(message, function):
-    with pytest.raises(UserError, match=message) as caught:
-        function()
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 600
-
-
-def test_unfinished_run_is_no_folder_of_weights(tmp_path):
-    for name in ("config.json", "checkpoints"):
-        (tmp_path / name).write_text("{}")
-    assert_one_line("is this a run's folder", lambda: pretrained.load(tmp_path))
+@pytest.mark.parametrize(
+    ("damage", "made", "said"),
+    [
+        (truncate, {}, "model.safetensors: .*damaged: export or copy it again; "),
+        (
+            lambda path: (path / "config.json").unlink(),
+            {},
+            "config.json: cannot be read",
+        ),
+        (pickle, {}, "pytorch_model.bin: (needs torch|.*or is damaged: copy it again)"),
+        (empty_flax, {}, "msgpack: .*not a file of Flax's weights"),
+        (longer_vocabulary, {}, "51 pieces.*50"),
+        (None, {"change": with_nan}, "bert.pooler.dense.weight has NaN"),
+        (None, {"fields": {"model_type": "deberta"}}, "model_type is 'deberta'"),
+        (
+            None,
+            {"fields": {"hidden_size": 16}},
+            r"\(50, 12\).*\(50, 16\)|does not divide",
+        ),
+        (shutil.rmtree, {}, "no such folder"),
+        (empty, {}, "no weights"),
+        (unfinished, {}, "is this a run's folder"),
+    ],
+)
+def test_folder_that_is_damaged_is_one_line(make_folder, damage, made, said):
+    folder = make_folder(**made)
+    if damage:
+        damage(folder)
+    line = error_line(lambda: pretrained.load(folder).tokenizer)
+    assert re.search(said, line) and len(line) < 600

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import tempfile
 import time
 from collections import Counter
@@ -15,8 +16,8 @@ from bert_jax.data import chunks
 from bert_jax.data.chunks import Chunk
 from bert_jax.data.columns import Column, Table
 from bert_jax.data.writing import Job, Part
-from bert_jax.errors import UserError
 from tests.data.preparing import contents, made, make_config, prepared, write_corpus
+from tests.micro import error_line
 
 TWO, TWICE = "--direct_num_workers=2", "--direct_runner_bundle_repeat=2"
 
@@ -79,8 +80,8 @@ def test_beam_gives_the_pools_bytes(tmp_path, monkeypatch, capfd):
 
 @pytest.mark.slow
 def test_beam_names_a_failing_chunk(mapped):
-    with pytest.raises(UserError, match=r"runner=FnApiRunner: .*a bad chunk; check "):
-        list(mapped(fails_at_three, 8))
+    line = error_line(list, mapped(fails_at_three, 8))
+    assert re.search("runner=FnApiRunner: .*a bad chunk; check ", line)
 
 
 @pytest.mark.slow
@@ -96,5 +97,4 @@ def test_beam_missing_is_one_line(tmp_path, monkeypatch):
     write_corpus(tmp_path / "corpus.txt")
     config = make_config(tmp_path, **{"corpus.runner": "FnApiRunner"})
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install '\.\[beam\]'"):
-        prepared(config)
+    assert "pip install '.[beam]'" in error_line(prepared, config)

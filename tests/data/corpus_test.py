@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from bert_jax.config import files
 from bert_jax.data import corpus
-from bert_jax.errors import UserError
+from tests.micro import error_line
 
 
 def read(*sources):
@@ -24,11 +24,7 @@ def texts(*sources):
 
 
 def error(*sources):
-    with pytest.raises(UserError) as caught:
-        read(*sources)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return error_line(read, *sources)
 
 
 def test_sentences_source(tmp_path):
@@ -46,11 +42,8 @@ def test_text_source_joins_wrapped_lines(tmp_path):
     text = "\ufeffIt was wrapped\r\nhere. Then\r\n  more.\r\n\r\nA new paragraph.\r\n"
     (tmp_path / "a.txt").write_bytes(text.encode())
     (document,) = read(f"text:{tmp_path}/a.txt")
-    assert corpus.split_sentences(document, "en") == [
-        "It was wrapped here.",
-        "Then more.",
-        "A new paragraph.",
-    ]
+    expected = ["It was wrapped here.", "Then more.", "A new paragraph."]
+    assert corpus.split_sentences(document, "en") == expected
 
 
 def test_paragraphs_and_lines(tmp_path):
@@ -76,18 +69,15 @@ def test_parquet(tmp_path):
 
 
 def test_jsonl_source(tmp_path):
+    path = tmp_path / "a.jsonl"
     rows = [{"text": "One."}, {"text": " \n", "id": 1}, {"text": "Two\u0085."}]
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n")
-    assert texts(f"jsonl:{tmp_path}/a.jsonl") == ["One.", "Two\u0085."]
-
-
-def test_paragraphs_end_at_line_ends_of_windows(tmp_path):
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    assert texts(f"jsonl:{path}") == ["One.", "Two\u0085."]
     text = "A heading\r\n\r\nThe first line of\r\na paragraph. Its end."
-    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
-    (document,) = corpus.read_documents((f"jsonl:{tmp_path / 'a.jsonl'}",), tmp_path)
-    assert corpus.split_sentences(document, "en") == [
-        *("A heading", "The first line of a paragraph.", "Its end.")
-    ]
+    path.write_text(json.dumps({"text": text}))
+    (document,) = read(f"jsonl:{path}")
+    expected = ["A heading", "The first line of a paragraph.", "Its end."]
+    assert corpus.split_sentences(document, "en") == expected
 
 
 def test_sources_are_read_in_order(tmp_path):
@@ -97,60 +87,59 @@ def test_sources_are_read_in_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("source", "content", "expected"),
     [
-        (b"", "a.jsonl: the file is empty"),
-        (b'{"text": "a"}\n{"text": ', "a.jsonl:2: not JSON"),
+        ("jsonl:{}", b"", "a.jsonl: the file is empty"),
+        ("jsonl:{}", b'{"text": "a"}\n{"text": ', "a.jsonl:2: not JSON"),
         (
+            "jsonl:{}",
             b'{"text": "a"}\n{"body": "b"}',
             "a.jsonl:2: no column 'text'; there are: body",
         ),
-        (b'{"text": "a"}\n{"text": "\xe9"}', "a.jsonl:2: byte 10 of this line is not"),
+        (
+            "jsonl:{}",
+            b'{"text": ""}\n{"text": "\xe9"}',
+            "a.jsonl:2: byte 10 of this line is not",
+        ),
+        ("text:{}/*.txt", b"", "no file matches"),
+        ("wiki:en", b"", "unknown source 'wiki:en'"),
     ],
 )
-def test_corpus_files_that_are_bad(tmp_path, content, expected):
+def test_source_that_is_wrong(tmp_path, source, content, expected):
     (tmp_path / "a.jsonl").write_bytes(content)
-    assert expected in error(f"jsonl:{tmp_path}/a.jsonl")
+    assert expected in error(source.format(tmp_path / "a.jsonl"))
 
 
-def test_unknown_source():
-    assert "unknown source 'wiki:en'" in error("wiki:en")
-
-
-def test_glob_without_a_file(tmp_path):
-    assert "no file matches" in error(f"text:{tmp_path}/*.txt")
-
-
-def test_tfds_wikipedia_is_read_by_name_and_by_folder(
-    tmp_path, monkeypatch, make_builder
+@pytest.mark.parametrize(
+    ("name", "title", "text", "expected"),
+    [
+        (
+            "wikipedia",
+            "title",
+            "It began long, long ago.\n\nHistory\nIt went on, and it is not over.",
+            "It began long, long ago.\nIt went on, and it is not over.",
+        ),
+        (
+            "wiki40b",
+            "wikidata_id",
+            "\n_START_ARTICLE_\nA Title\n_START_SECTION_\nHistory\n_START_PARAGRAPH_\n"
+            "It began._NEWLINE_It went on.\n_START_SECTION_\nEnd\n_START_PARAGRAPH_\n"
+            "Over.",
+            "It began.\nIt went on.\nOver.",
+        ),
+    ],
+)
+def test_tfds_by_name_and_by_folder(
+    tmp_path, monkeypatch, make_builder, name, title, text, expected
 ):
-    text = "It began long, long ago.\n\nHistory\nIt went on, and it is not over."
-    features = {"text": tfds.features.Text(), "title": tfds.features.Text()}
-    rows = [{"text": text, "title": "Q1"}, {"text": "", "title": "Q2"}]
-    home = make_builder(tmp_path, "wikipedia", rows, features)
+    features = {"text": tfds.features.Text(), title: tfds.features.Text()}
+    rows = [{"text": text, title: "Q1"}, {"text": "", title: "Q2"}]
+    home = make_builder(tmp_path, name, rows, features)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    for name in ("wikipedia:1.0.0", str(home)):
-        (document,) = read(f"tfds:{name}")
-        assert corpus.split_sentences(document, "en") == [
-            "It began long, long ago.",
-            "It went on, and it is not over.",
-        ]
-
-
-def test_tfds_by_name_and_by_folder(tmp_path, monkeypatch, make_builder):
-    text = (
-        "\n_START_ARTICLE_\nA Title\n_START_SECTION_\nHistory\n_START_PARAGRAPH_\n"
-        "It began._NEWLINE_It went on.\n_START_SECTION_\nEnd\n_START_PARAGRAPH_\nOver."
-    )
-    features = {"text": tfds.features.Text(), "wikidata_id": tfds.features.Text()}
-    rows = [{"text": text, "wikidata_id": "Q1"}, {"text": "", "wikidata_id": "Q2"}]
-    home = make_builder(tmp_path, "wiki40b", rows, features)
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    for name in ("wiki40b:1.0.0", str(home)):
-        (document,) = read(f"tfds:{name}")
-        assert document.text == "It began.\nIt went on.\nOver."
-        sentences = corpus.split_sentences(document, "en")
-        assert sentences == ["It began.", "It went on.", "Over."]
+    for source in (f"{name}:1.0.0", str(home)):
+        (document,) = read(f"tfds:{source}")
+        assert document.text == expected
+        assert corpus.split_sentences(document, "en") == expected.split("\n")
 
 
 def test_identity_follows_the_text(tmp_path):

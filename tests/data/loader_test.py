@@ -68,12 +68,8 @@ def test_running_loader_gives_batch_at(config):
 def test_hosts_read_their_rows_only(config, data, hosts):
     phase = loader.phases_of(config)[0]
     size = 16 // hosts
-    parts = [
-        loader.batch_dataset(
-            config, phase, data, rows=slice(host * size, (host + 1) * size)
-        )[23]
-        for host in range(hosts)
-    ]
+    slices = [slice(host * size, (host + 1) * size) for host in range(hosts)]
+    parts = [loader.batch_dataset(config, phase, data, rows=s)[23] for s in slices]
     whole = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
     assert same(whole, loader.batch_at(config, 23))
 
@@ -111,9 +107,8 @@ def original_rows(batch):
     """The rows with their masks undone, in a fixed order."""
     ids = batch["input_ids"].copy()
     rows, columns = np.nonzero(batch["masked_lm_weights"])
-    ids[rows, batch["masked_lm_positions"][rows, columns]] = batch["masked_lm_ids"][
-        rows, columns
-    ]
+    places = batch["masked_lm_positions"][rows, columns]
+    ids[rows, places] = batch["masked_lm_ids"][rows, columns]
     return [row.tobytes() for row in ids]
 
 
@@ -124,12 +119,8 @@ def test_epochs_differ_in_order_and_masks_only(config, data):
     one, two = loader.batch_at(config, 0), loader.batch_at(config, 1)
     assert original_rows(one) != original_rows(two)
     assert sorted(original_rows(one)) == sorted(original_rows(two))
-    order_one, order_two = (
-        np.argsort(original_rows(one)),
-        np.argsort(original_rows(two)),
-    )
-    positions = "masked_lm_positions"
-    assert not np.array_equal(one[positions][order_one], two[positions][order_two])
+    found = (b["masked_lm_positions"][np.argsort(original_rows(b))] for b in (one, two))
+    assert not np.array_equal(*found)
 
 
 def test_seeds_differ(config):
@@ -160,9 +151,7 @@ def test_dev_counts_every_record_once(config, data):
 
 def test_loader_of_two_phases(config):
     config = config.copy_and_resolve_references()
-    config.phase2.fraction = 0.1
-    config.phase2.max_seq_length = 48
-    config.phase2.max_predictions_per_seq = 7
+    config.phase2.update(fraction=0.1, max_seq_length=48, max_predictions_per_seq=7)
     assert [p[:5] for p in loader.phases_of(config)] == [
         (0, 90, 16, 32, 10),
         (90, 100, 16, 48, 7),
@@ -171,17 +160,14 @@ def test_loader_of_two_phases(config):
     last = loader.batch_at(config, 90)
     assert last["input_ids"].shape == (16, 48)
     assert last["masked_lm_ids"].shape == (16, 7)
-    assert (
-        loader.find_phase(loader.phases_of(config), 100) == loader.phases_of(config)[1]
-    )
+    phases = loader.phases_of(config)
+    assert loader.find_phase(phases, 100) == phases[1]
 
 
 def test_second_phase_with_another_batch_size_on_several_hosts(config):
     config = config.copy_and_resolve_references()
     config.model.vocab_size = 60
-    config.phase2.fraction = 0.1
-    config.phase2.max_seq_length = 32
-    config.phase2.max_predictions_per_seq = 10
+    config.phase2.update(fraction=0.1, max_seq_length=32, max_predictions_per_seq=10)
     config.phase2.batch_size = 8
     task = Pretraining(config)
     assert [task.phase_at(i).batch_size for i in (0, 89, 90, 100)] == [16, 16, 8, 8]

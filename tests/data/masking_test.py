@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
 from bert_jax.data import masking
-from bert_jax.errors import UserError
+from tests.micro import error_line
 
 VOCAB, PAD, CLS, SEP, MASK = 2000, 0, 2, 3, 4
 CONTINUATION = np.zeros(VOCAB, bool)
@@ -17,14 +17,8 @@ CONTINUATION[1000:] = True  # tokens "##..."
 
 
 def config(**changes):
-    fields = dict(
-        name="bert",
-        masked_lm_prob=0.15,
-        max_predictions_per_seq=20,
-        whole_word=False,
-        mask_fraction=0.8,
-        random_fraction=0.1,
-    )
+    fields = {"name": "bert", "masked_lm_prob": 0.15, "max_predictions_per_seq": 20}
+    fields |= {"whole_word": False, "mask_fraction": 0.8, "random_fraction": 0.1}
     return ConfigDict({**fields, **changes})
 
 
@@ -60,9 +54,8 @@ def apply(ids, mask, candidates, masking_config, seed=0, epoch=0):
 
 
 def within(successes, trials, share, sigmas=5):
-    return abs(successes - trials * share) <= sigmas * math.sqrt(
-        trials * share * (1 - share)
-    )
+    deviation = math.sqrt(trials * share * (1 - share))
+    return abs(successes - trials * share) <= sigmas * deviation
 
 
 @pytest.mark.parametrize("whole_word", [False, True])
@@ -70,9 +63,8 @@ def test_shares_over_a_large_sample(whole_word):
     ids, mask, candidates = batch(4000, 128)
     masked, _ = apply(ids, mask, candidates, config(whole_word=whole_word))
     weights = masked["masked_lm_weights"] > 0
-    budgets = np.minimum(
-        20, np.maximum(1, [round(n * 0.15) for n in mask.sum(axis=1).tolist()])
-    )
+    rounded = [round(n * 0.15) for n in mask.sum(axis=1).tolist()]
+    budgets = np.clip(rounded, 1, 20)
     chosen = weights.sum(axis=1)
     assert (chosen <= budgets).all()
     if whole_word:
@@ -84,10 +76,7 @@ def test_shares_over_a_large_sample(whole_word):
     assert candidates[rows, places].all()
     assert (masked["masked_lm_ids"][rows, columns] == ids[rows, places]).all()
     now = masked["input_ids"][rows, places]
-    was = ids[rows, places]
-    count = len(now)
-    is_mask = now == MASK
-    same = now == was
+    is_mask, same, count = now == MASK, now == ids[rows, places], len(now)
     # A random token is the old one or [MASK] once in 2,000 draws.
     assert within(is_mask.sum(), count, 0.8 + 0.1 / VOCAB)
     assert within(same.sum(), count, 0.1 + 0.1 / VOCAB)
@@ -102,12 +91,8 @@ def test_shares_over_a_large_sample(whole_word):
 def test_columns_ascend_and_unused_ones_are_zero():
     ids, mask, candidates = batch(200, 64, seed=3)
     masked, _ = apply(ids, mask, candidates, config())
-    for positions, weights, targets in zip(
-        masked["masked_lm_positions"],
-        masked["masked_lm_weights"],
-        masked["masked_lm_ids"],
-        strict=True,
-    ):
+    columns = (masked[f"masked_lm_{name}"] for name in ("positions", "weights", "ids"))
+    for positions, weights, targets in zip(*columns, strict=True):
         used = int(weights.sum())
         assert (weights[:used] == 1).all() and (weights[used:] == 0).all()
         assert (np.diff(positions[:used]) > 0).all()
@@ -118,8 +103,7 @@ def slow_whole_words(ids, candidates, order, budget):
     """create_masked_lm_predictions' loop over shuffled words, for one row."""
     words = []
     for place in np.flatnonzero(candidates):
-        inside = CONTINUATION[ids[place]] and words and words[-1][-1] == place - 1
-        if inside:
+        if CONTINUATION[ids[place]] and words and words[-1][-1] == place - 1:
             words[-1].append(place)
         else:
             words.append([place])
@@ -156,13 +140,9 @@ def test_record_is_masked_alone_as_in_its_batch_and_anew_each_epoch():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=st.integers(0, 2**64 - 1),
-    rows=st.lists(
-        st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)),
-        min_size=1,
-        max_size=5,
-    ),
-    count=st.integers(0, 110),
+    st.integers(0, 2**64 - 1),
+    st.lists(st.tuples(*[st.integers(0, 2**63 - 1)] * 2), min_size=1, max_size=5),
+    st.integers(0, 110),
 )
 def test_row_has_the_numbers_of_a_generator_of_its_own(seed, rows, count):
     epochs, records = np.array(rows).T
@@ -184,16 +164,10 @@ def test_row_has_the_numbers_of_a_generator_of_its_own(seed, rows, count):
 )
 def test_masking_chooses_the_first_of_equal_numbers(order, real, budget):
     places = np.arange(12)
-    masked = masking.mask_pairs(
-        np.full((1, 12), 7, np.int32),
-        np.ones((1, 12), np.int32),
-        (places < real)[None],
-        lambda count: np.array([order + [0.0] * 10]),
-        config(masked_lm_prob=budget / 12),
-        5,
-        MASK,
-        CONTINUATION,
-    )
+    ids, mask = np.full((1, 12), 7, np.int32), np.ones((1, 12), np.int32)
+    given = (ids, mask, (places < real)[None], lambda _: np.array([order + [0.0] * 10]))
+    own = config(masked_lm_prob=budget / 12)
+    masked = masking.mask_pairs(*given, own, 5, MASK, CONTINUATION)
     wanted = sorted(sorted(range(real), key=lambda place: order[place])[:budget])
     used = masked["masked_lm_weights"][0] > 0
     assert masked["masked_lm_positions"][0][used].tolist() == wanted
@@ -202,9 +176,8 @@ def test_masking_chooses_the_first_of_equal_numbers(order, real, budget):
 def test_masking_predicts_nothing_in_an_empty_row():
     zeros = np.zeros((2, 10), np.int32)
     for whole_word in (False, True):
-        masked, _ = apply(
-            zeros, zeros, zeros.astype(bool), config(whole_word=whole_word)
-        )
+        given = (zeros, zeros, zeros.astype(bool), config(whole_word=whole_word))
+        masked, _ = apply(*given)
         assert not masked["masked_lm_weights"].any()
         assert not masked["input_ids"].any()
 
@@ -220,5 +193,6 @@ def test_masking_of_a_config_file():
     assert (masked["input_ids"] == np.where(first, 9, ids)).all()
     whole = mask.astype(bool)
     masking.MASKINGS["whole"] = lambda texts, *_: (whole, ids)
-    with pytest.raises(UserError, match=r"masking.name=whole: chooses a position that"):
-        masking.mask_pairs(*given, config(name="whole"), 40, MASK, CONTINUATION)
+    given = (*given, config(name="whole"), 40, MASK, CONTINUATION)
+    line = error_line(masking.mask_pairs, *given)
+    assert "masking.name=whole: chooses a position that" in line

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bert_jax.data import chunks, corpus, overlap, prepare, workers
-from bert_jax.errors import UserError
 from tests.data.preparing import make_config, prepared, read
+from tests.micro import error_line
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
 
@@ -79,15 +79,12 @@ def test_overlap_of_real_text_is_none(shared_data, tmp_path):
             for piece in document
             for sentence in corpus.split_sentences(piece, "en")
         ]
-    train, held_back = (
-        [
-            spelt(encoding.ids)
-            for encoding in tokenizer.encode_batch_fast(
-                texts[split], add_special_tokens=False
-            )
-        ]
-        for split in ("train", "dev")
-    )
+
+    def spelt_texts(split):
+        found = tokenizer.encode_batch_fast(texts[split], add_special_tokens=False)
+        return [spelt(encoding.ids) for encoding in found]
+
+    train, held_back = map(spelt_texts, ("train", "dev"))
     # Verbatim but for what the tokenizer drops.
     copied = set(train) & set(held_back)
     dev = spelt(stream(folder, "dev"))
@@ -142,6 +139,5 @@ def test_corpus_of_copies_is_refused(tmp_path):
     config = config_of(tmp_path, f"sentences:{tmp_path}/a.txt")
     prepare.prepare_tokenizer(config)
     before = sorted(Path(config.corpus.data_dir).iterdir())
-    with pytest.raises(UserError, match="the text repeats itself"):
-        prepared(config)
+    assert "the text repeats itself" in error_line(prepared, config)
     assert sorted(Path(config.corpus.data_dir).iterdir()) == before

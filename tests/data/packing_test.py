@@ -70,12 +70,10 @@ def test_packed_rows_have_no_more_predictions_than_columns(limit, share, most):
     def budget(length):
         return min(most, max(1, round(length * share))) if length else 0
 
-    wanted = max(
-        sum(map(budget, lengths))
-        for lengths in itertools.product(range(limit + 1), repeat=packing.PAIRS)
-        if sum(lengths) <= limit
-        and list(lengths) == sorted(lengths)  # the order does not matter
-    )
+    # The order does not matter.
+    combined = itertools.combinations_with_replacement(range(limit + 1), packing.PAIRS)
+    fitting = (lengths for lengths in combined if sum(lengths) <= limit)
+    wanted = max(sum(map(budget, lengths)) for lengths in fitting)
     assert packing.max_predictions(limit, share, most) == wanted
 
 
@@ -98,9 +96,8 @@ def test_shifted_rows_begin_at_random_positions_anew_in_each_epoch(config, data)
     first = loader.batch_dataset(shifted, phase, data, rows=slice(3, 4))[0]
     assert same(first, {name: some[3:4] for name, some in batches[0].items()})
     # Batches of all rows: the same ones in each epoch, in another order.
-    whole = phase._replace(
-        batch_size=len(packing.packed_rows(data.folder, data.table("train"), LENGTH))
-    )
+    rows = packing.packed_rows(data.folder, data.table("train"), LENGTH)
+    whole = phase._replace(batch_size=len(rows))
     epochs = loader.batch_dataset(shifted, whole, data)
     one, two = (sorted(epochs[epoch]["position_ids"][:, 0]) for epoch in (0, 1))
     assert one != two
@@ -119,10 +116,8 @@ def unpacked(batch, pad=0):
             assert batch["position_ids"][row, at].tolist() == list(range(size))
             assert batch["cls_positions"][row, number - 1] == start
             mine = (places >= start) & (places < start + size)
-            pair = {
-                name: np.pad(batch[name][row, at], (0, LENGTH - size))
-                for name in ("input_ids", "input_mask", "segment_ids")
-            }
+            names = ("input_ids", "input_mask", "segment_ids")
+            pair = {n: np.pad(batch[n][row, at], (0, LENGTH - size)) for n in names}
             pair["masked_lm_positions"] = places[mine] - start
             pair["masked_lm_ids"] = batch["masked_lm_ids"][row][used][mine]
             pair["label"] = batch["next_sentence_labels"][row, number - 1]
@@ -138,31 +133,26 @@ def test_pairs_are_masked_as_without_packing(config, data):
     """In the second epoch, too: by (seed, epoch, record)."""
     (phase,) = loader.phases_of(config)
     rows = packing.packed_rows(data.folder, data.table("train"), LENGTH)
-    make, count = (
-        loader.row_maker(plain(config), phase, data, "train"),
-        data.table("train").rows,
-    )
+    make = loader.row_maker(plain(config), phase, data, "train")
+    count = data.table("train").rows
     config = config.copy_and_resolve_references()
     config.train.batch_size = len(rows)
     for epoch in (0, 1):
         everything = make(np.arange(count), np.full(count, epoch))
-        wanted = {}
+        wanted = []
         for index in range(count):
             used = everything["masked_lm_weights"][index] > 0
             pair = {n: everything[n][index] for n in ("input_ids", "segment_ids")}
             pair["masked_lm_positions"] = everything["masked_lm_positions"][index][used]
             pair["masked_lm_ids"] = everything["masked_lm_ids"][index][used]
             pair["label"] = everything["next_sentence_labels"][index]
-            wanted[index] = {n: np.asarray(x).tolist() for n, x in pair.items()}
+            wanted.append({n: np.asarray(x).tolist() for n, x in pair.items()})
         batch = loader.batch_at(config, epoch)
         found = [
-            {name: np.asarray(x).tolist() for name, x in pair.items()}
+            {n: np.asarray(x).tolist() for n, x in pair.items() if n != "input_mask"}
             for pair in unpacked(batch)
         ]
-        for pair in found:
-            pair.pop("input_mask")
-        key = repr
-        assert sorted(found, key=key) == sorted(wanted.values(), key=key)
+        assert sorted(found, key=repr) == sorted(wanted, key=repr)
         total = everything["masked_lm_weights"].sum()
         assert batch["masked_lm_weights"].sum() == total
 
@@ -199,18 +189,13 @@ def test_data_prepared_without_packing_is_the_same_and_is_packed_later(
 
 def features_of(lengths):
     """Rows whose ids tell which row and place they are."""
-    return [
-        Feature(
-            row,
-            {
-                "input_ids": 100 * (row + 1) + np.arange(length),
-                "segment_ids": np.arange(length) // 2,
-                "label": row,
-                "target": np.array([row, -row], np.float32),
-            },
-        )
-        for row, length in enumerate(lengths)
-    ]
+    found = []
+    for row, length in enumerate(lengths):
+        columns = {"label": row, "target": np.array([row, -row], np.float32)}
+        columns["input_ids"] = 100 * (row + 1) + np.arange(length)
+        columns["segment_ids"] = np.arange(length) // 2
+        found.append(Feature(row, columns))
+    return found
 
 
 @given(st.integers(1, 6), st.integers(1, 12), st.randoms(use_true_random=False))
@@ -254,7 +239,7 @@ def test_masks_may_have_holes():
     mask = np.array([1, 0, 1, 1])
     columns = {"input_ids": np.arange(4) + 1, "segment_ids": 0 * mask}
     features = [Feature(n, {**columns, "input_mask": mask}) for n in range(2)]
-    (row,) = (next(PackedRows(features, {}, 2).batches(0, 2, slice(None), 0, limit=4)),)
+    row = next(PackedRows(features, {}, 2).batches(0, 2, slice(None), 0, limit=4))
     assert row["input_mask"].tolist() == [[1, 0, 1, 1, 1, 0, 1, 1]]
     assert row["input_ids"].tolist() == [[1, 0, 3, 4, 1, 0, 3, 4]]
     assert row["position_ids"].tolist() == [[0, 0, 2, 3, 0, 0, 2, 3]]

@@ -1,5 +1,6 @@
 """Preparation refused, interrupted, without room or twice at once: nothing is left."""
 
+import re
 import resource
 import subprocess
 import sys
@@ -8,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from bert_jax.data import prepare, writing
-from bert_jax.errors import Interrupted, UserError
+from bert_jax.errors import Interrupted
 from bert_jax.runtime import storage
 from tests.data.preparing import made, make_config, names, read, write_corpus
+from tests.micro import error_line
 from tests.runs import LIMIT
 
 
@@ -20,10 +22,17 @@ def config(tmp_path):
     return make_config(tmp_path)
 
 
-def test_prepare_refuses_one_document(config, tmp_path):
-    write_corpus(tmp_path / "corpus.txt", documents=1)
-    with pytest.raises(UserError, match="one document cannot be"):
-        made(config)
+@pytest.mark.parametrize(
+    ("documents", "more", "said"),
+    [
+        (1, b"", "one document cannot be"),
+        (12, b"caf\xe9\n", r"corpus\.txt:253: byte .* is not UTF-8"),
+    ],
+)
+def test_text_that_is_wrong_leaves_nothing(config, tmp_path, documents, more, said):
+    with write_corpus(tmp_path / "corpus.txt", documents).open("ab") as file:
+        file.write(more)
+    assert re.search(said, error_line(made, config))
     assert names(config.corpus.data_dir) == []
 
 
@@ -54,14 +63,6 @@ def test_full_disk_leaves_nothing(config):
     assert raised.value.errno in storage.FULL
     assert str(raised.value.filename).startswith(config.corpus.data_dir)
     assert names(config.corpus.data_dir) == before
-
-
-def test_prepare_leaves_nothing_of_a_bad_file(config, tmp_path):
-    with open(tmp_path / "corpus.txt", "ab") as file:
-        file.write(b"caf\xe9\n")
-    with pytest.raises(UserError, match=r"corpus\.txt:253: byte .* is not UTF-8"):
-        made(config)
-    assert names(config.corpus.data_dir) == []
 
 
 RUN = """

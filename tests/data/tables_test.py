@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import math
+import re
 
 import numpy as np
 import pyarrow
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bert_jax.data.tables import ColumnSpec, json_lines, python_rows, read_table
-from bert_jax.errors import UserError
+from tests.micro import error_line
 
 FIELDS = {
     ".csv": 'text,label\n"one\u2028a, ""b""",x\ntwo\x85\0,y\n',
@@ -31,11 +32,7 @@ def rows(source, columns=()):
 
 
 def error(source, columns=()):
-    with pytest.raises(UserError) as caught:
-        read_table(source, ColumnSpec(tuple(columns)))
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return error_line(read_table, source, ColumnSpec(tuple(columns)))
 
 
 def write(folder, name, content):
@@ -58,10 +55,7 @@ def test_read_table_takes_every_kind_and_form(tmp_path, kind, form):
     elif form == "gz":
         content, name = gzip.compress(content), f"a{kind}.gz"
     source = write(tmp_path, name, content)
-    records = read_table(
-        source,
-        ColumnSpec(("text", "label")),
-    )
+    records = read_table(source, ColumnSpec(("text", "label")))
     assert [record.fields for record in records] == [
         {"text": 'one\u2028a, "b"', "label": "x"},
         {"text": "two\x85\0", "label": "y"},
@@ -99,10 +93,7 @@ def test_csv_as_python_writes_it(tmp_path, table):
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows([("a", "b", "c"), *table])
     source = write(tmp_path, "a.csv", file.getvalue())
-    records = read_table(
-        source,
-        ColumnSpec(("a", "b", "c")),
-    )
+    records = read_table(source, ColumnSpec(("a", "b", "c")))
     assert [tuple(record.fields.values()) for record in records] == table
     line = 2
     for record, row in zip(records, table, strict=True):
@@ -110,38 +101,42 @@ def test_csv_as_python_writes_it(tmp_path, table):
         line += 1 + "".join(row).count("\n")
 
 
-def test_unbalanced_quotes_are_placed_where_their_record_begins(tmp_path):
-    source = write(tmp_path, "a.csv", 'a,b\n1,2\n3,"four\n5,6\n7,8\n')
-    assert error(source).startswith(f"{source}:3: the record that starts here is not")
+NUMBERS = "".join(f"{number},{number**5}\n" for number in range(999))
+CUT_OFF = gzip.compress(f"a,b\n{NUMBERS}".encode())[:-100]
+
+
+FIRST_LINE_IS_A_HEADER = ":1: .*is a header.*t="
+MORE_FIELDS = ":2: .*3 fields, but the header names 2; write as many; are fields quoted"
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "line", "words"),
+    ("kind", "content", "columns", "said"),
     [
-        ("a.csv", "text,b\n1,2\n1,2,3\n", ":3", "3 fields, but the header names 2"),
-        ("a.csv", "a,b\n1,2\n", ":1", "no column 'text'; there are: a, b"),
-        ("a.jsonl", '{"text": ""}\n{"x": 1}\n', ":2", "no column 'text'; there are: x"),
-        ("a.jsonl", '{"text": "a\n', ":1", "not JSON"),
-        ("a.jsonl", '["text"]\n', ":1", "not a JSON object"),
-        ("a.csv", b"text\n\xe9\n", ":2", "not UTF-8"),
-        ("a.tsv", "text,b\n1,2\n", ":1", "text,b; are they separated by commas"),
+        ("csv", "t,b\n1,2\n1,2,3\n", "t", ":3: .*3 fields, but the header names 2"),
+        ("csv", "a,b\n1,2\n", "t", ":1: no column 't'; there are: a, b"),
+        ("jsonl", '{"t": ""}\n{"x": 1}\n', "t", ":2: no column 't'; there are: x"),
+        ("jsonl", '{"t": "a\n', "t", ":1: .*not JSON"),
+        ("jsonl", '["t"]\n', "t", ":1: .*not a JSON object"),
+        ("csv", b"t\n\xe9\n", "t", ":2: .*not UTF-8"),
+        ("tsv", "t,b\n1,2\n", "t", ":1: .*t,b; are they separated by commas"),
+        ("csv", '1,2\n3,"4\n5,6\n7,8\n', "", ":2: the record that starts here is not"),
+        ("tsv", 'a\tb\n"c\td"\ty\n', "", MORE_FIELDS),
+        ("tsv", "x\ta\ny\tb\n", "20", r":1: no column '2'; there are: 0, 1\Z"),
+        ("tsv", "x\ta\ny\n", "0", ":2: has 1 fields, but line 1 has 2"),
+        ("csv", "text,label\n1,a film,2\n", "01", FIRST_LINE_IS_A_HEADER),
+        ("csv", "Class Index,Title,D\n1,a film,2\n", "01", FIRST_LINE_IS_A_HEADER),
+        ("csv", ",review_text,stars\n1,a film,2\n", "01", FIRST_LINE_IS_A_HEADER),
+        ("csv", None, "", ".*cannot be read"),
+        ("csv.gz", CUT_OFF, "", ".*cannot be read"),
     ],
 )
-def test_read_table_says_what_is_wrong_and_where(tmp_path, name, content, line, words):
-    source = write(tmp_path, name, content)
-    message = error(source, ["text"])
-    assert message.startswith(f"{source}{line}: ")
-    assert words in message
-
-
-def test_read_table_of_a_missing_file(tmp_path):
-    assert "cannot be read" in error(str(tmp_path / "a.csv"))
-
-
-def test_file_that_is_cut_off(tmp_path):
-    lines = "".join(f"{number},{number**5}\n" for number in range(999))
-    content = gzip.compress(f"a,b\n{lines}".encode())[:-100]
-    assert "cannot be read" in error(write(tmp_path, "a.csv.gz", content))
+def test_table_that_is_wrong_is_named_in_one_line(
+    tmp_path, kind, content, columns, said
+):
+    source = str(tmp_path / f"a.{kind}")
+    if content is not None:
+        write(tmp_path, f"a.{kind}", content)
+    assert re.match(re.escape(source) + said, error(source, columns))
 
 
 @pytest.mark.parametrize("kind", [".csv", ".tsv"])
@@ -152,15 +147,6 @@ def test_file_without_a_header_has_numbers(tmp_path, kind):
         (f"{source}:1", {"0": 'one\u2028a, "b"', "1": "x"}),
         (f"{source}:2", {"0": "two\x85\0", "1": "y"}),
     ]
-
-
-@pytest.mark.parametrize(
-    "header", ["text,label", "Class Index,Title,Description", ",review_text,stars"]
-)
-def test_header_where_columns_are_numbers(tmp_path, header):
-    source = write(tmp_path, "a.csv", f"{header}\n1,a film,2\n")
-    with pytest.raises(UserError, match=r"a\.csv:1: .* is a header.*text="):
-        read_table(source, ColumnSpec(("0", "1")))
 
 
 def test_first_line_of_excel(tmp_path):
@@ -215,13 +201,6 @@ def test_rows_of_python_that_are_wrong(rows, error, message):
         list(json_lines(python_rows(rows)))
 
 
-def test_numbers_of_columns_that_are_not_there(tmp_path):
-    source = write(tmp_path, "a.tsv", "x\ta\ny\tb\n")
-    assert error(source, ["2", "0"]) == (f"{source}:1: no column '2'; there are: 0, 1")
-    source = write(tmp_path, "b.tsv", "x\ta\ny\n")
-    assert "b.tsv:2: has 1 fields, but line 1 has 2" in error(source, ["0"])
-
-
 @pytest.mark.parametrize("separator", ";\t|")
 def test_read_table_with_other_separators(tmp_path, separator):
     lines = ["text,label", '"a, ""b"" , c",x', '"two\nlines",y']
@@ -269,10 +248,6 @@ def test_tsv_may_be_quoted_as_csv_by_name(tmp_path):
     source = write(tmp_path, "a.tsv", file.getvalue())
     records = read_table(source, ColumnSpec(("text", "label"), format="csv"))
     assert [tuple(record.fields.values()) for record in records] == table[1:]
-    assert (
-        "3 fields, but the header names 2; write as many; are fields quoted"
-        in error(source)
-    )
 
 
 def test_fields_beyond_those_of_the_first_line(tmp_path, caplog):

@@ -12,6 +12,7 @@ import pytest
 
 from bert_jax.data import workers
 from bert_jax.errors import Interrupted, UserError
+from tests.micro import error_line
 
 LIMIT = 600  # seconds after which something hangs, however busy the machine is
 
@@ -64,15 +65,14 @@ def test_items_are_taken_as_they_are_needed():
     assert not multiprocessing.active_children()
 
 
-def test_error_of_a_worker():
-    with pytest.raises(UserError, match="item 2 is bad"):
-        list(workers.ordered_map(fails_at_two, None, range(20)))
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(fails_at_two, "item 2 is bad"), (dies_at_two, "a worker process died")],
+)
+def test_worker_that_fails_or_dies_is_one_line(function, said):
+    results = workers.ordered_map(function, None, range(20))
+    assert said in error_line(list, results)
     assert not multiprocessing.active_children()
-
-
-def test_death_of_a_worker():
-    with pytest.raises(UserError, match="a worker process died"):
-        list(workers.ordered_map(dies_at_two, None, range(20)))
 
 
 @pytest.mark.parametrize("exception", [KeyboardInterrupt(), Interrupted(15)])

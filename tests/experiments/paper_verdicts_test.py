@@ -49,9 +49,7 @@ def test_paired_by_seed_not_by_order():
     (part,) = verdict.parts
     assert verdict.word == "reproduced"
     np.testing.assert_allclose(part.differences, gains)
-    test = stats.ttest_rel(
-        [scores["a", "x"][s] for s in range(5)], [scores["b", "x"][s] for s in range(5)]
-    )
+    test = stats.ttest_rel(*([scores[x, "x"][s] for s in range(5)] for x in "ab"))
     np.testing.assert_allclose((part.low, part.high), test.confidence_interval(0.95))
     # A seed that only one of them has does not count, and one that is missing may be
     # the one that failed.
@@ -120,10 +118,8 @@ def test_verdict_of_many_needs_a_wider_interval_to_refute():
     low, high = verdicts.interval(against)
     assert high < 0 < verdicts.interval(against, 1 - 0.05 / 20)[1]
     one = judge(claim("x"), measured(a={"x": against}, b={"x": [0.0] * 4}), ["x"])
-    assert one.word == "contradicted" and (one.parts[0].low, one.parts[0].high) == (
-        low,
-        high,
-    )
+    assert one.word == "contradicted"
+    assert (one.parts[0].low, one.parts[0].high) == (low, high)
     keys = ["x", *(f"y{i}" for i in range(19))]
     many = measured(
         a={"x": against, **{k: [1.0, 1.1, 0.9, 1.2] for k in keys[1:]}},

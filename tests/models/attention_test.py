@@ -15,14 +15,9 @@ from bert_jax.models.lstm import BiLstm
 from tests.close import assert_close
 from tests.micro import bert_config, init_pretraining, initial_params
 
-SIZES = {
-    "vocab_size": 50,
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 40,
-    "max_position_embeddings": 24,
-}
+SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1}
+SIZES |= {"num_attention_heads": 2, "intermediate_size": 40}
+SIZES["max_position_embeddings"] = 24
 CONFIG = bert_config(**SIZES, causal=True)
 LENGTH, CHANGED = 24, 11
 
@@ -55,11 +50,9 @@ def batch(packed: bool):
     if packed:
         ends = (CHANGED + 5, LENGTH - 2)  # the change is in the first of two
         first = np.arange(LENGTH) < ends[0]
-        own = Packed(
-            jnp.asarray(np.where(first, 1, 2) * mask),
-            jnp.asarray(np.where(first, np.arange(LENGTH), 0) * mask),
-            jnp.asarray(np.array([[0, ends[0]]] * 2)),
-        )
+        numbers, places = np.where(first, 1, 2), np.where(first, np.arange(LENGTH), 0)
+        arrays = (numbers * mask, places * mask, np.array([[0, ends[0]]] * 2))
+        own = Packed(*map(jnp.asarray, arrays))
     return [jnp.asarray(x, jnp.int32) for x in (ids, mask, 0 * ids)], own
 
 
@@ -119,9 +112,8 @@ def test_bilstm_is_torch_s(torch):
                 getattr(theirs, f"bias_ih_l{layer}{ending}").copy_(torch.tensor(bias))
                 getattr(theirs, f"bias_hh_l{layer}{ending}").zero_()
     tensor = torch.tensor(x, requires_grad=True)
-    packed = torch.nn.utils.rnn.pack_padded_sequence(
-        tensor, lengths, batch_first=True, enforce_sorted=False
-    )
+    form = {"batch_first": True, "enforce_sorted": False}
+    packed = torch.nn.utils.rnn.pack_padded_sequence(tensor, lengths, **form)
     expected, _ = torch.nn.utils.rnn.pad_packed_sequence(theirs(packed)[0], True)
     factors = rng.normal(size=expected.shape).astype(np.float32)
     (expected * torch.tensor(factors)).sum().backward()

@@ -10,28 +10,23 @@ import numpy as np
 import pytest
 from scipy.special import erf
 
-from bert_jax.errors import UserError
 from bert_jax.family import bert_config
 from bert_jax.models.config import pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, count_parameters
 from configs import base, large, tiny
 from tests.close import assert_close
-from tests.micro import init_pretraining
+from tests.micro import error_line, init_pretraining
 from tests.models.small_bert import CONFIG, apply, initial_params, random_params
 
 
 @pytest.mark.slow
 def test_sinusoidal_positions_differ_by_distance_alone():
-    plain, waves = (
-        jax.device_get(
-            initial_params(dataclasses.replace(CONFIG, position_initializer=name))
-        )
-        for name in ("normal", "sinusoidal")
-    )
+    kinds = ("normal", "sinusoidal")
+    configs = [dataclasses.replace(CONFIG, position_initializer=x) for x in kinds]
+    plain, waves = (jax.device_get(initial_params(config)) for config in configs)
     changed = jax.tree.map(lambda a, b: bool((a != b).any()), plain, waves)
-    changed = {
-        jax.tree_util.keystr(p) for p, c in jax.tree.leaves_with_path(changed) if c
-    }
+    paths = [path for path, value in jax.tree.leaves_with_path(changed) if value]
+    changed = {*map(jax.tree_util.keystr, paths)}
     assert changed == {"['bert']['embeddings']['position_embeddings']['embedding']"}
     table = waves["bert"]["embeddings"]["position_embeddings"]["embedding"]
     width, spread = CONFIG.hidden_size, CONFIG.initializer_range
@@ -134,11 +129,8 @@ def test_variants_give_the_same_with_dropout(change):
     other = dataclasses.replace(CONFIG, **change)
     results = [loss_and_gradient(config) for config in (CONFIG, other)]
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
-    theirs = [
-        grad["bert"]["embeddings"]["word_embeddings"]["embedding"]
-        for _, grad in results
-    ]
-    assert_close(theirs[0], theirs[1])
+    tables = (grad["bert"]["embeddings"]["word_embeddings"] for _, grad in results)
+    assert_close(*(table["embedding"] for table in tables))
 
 
 @pytest.mark.slow
@@ -204,9 +196,8 @@ def test_bfloat16_stays_near_float32():
 def test_parameters_of_the_paper_without_allocating(module, stacked, parameters):
     config = bert_config(module.get_config().model, 30522)
     config = dataclasses.replace(config, scan_layers=stacked)
-    shapes = jax.eval_shape(
-        lambda key: init_pretraining(config, key), jax.random.key(0)
-    )
+    init = functools.partial(init_pretraining, config)
+    shapes = jax.eval_shape(init, jax.random.key(0))
     assert count_parameters(nn.meta.unbox(shapes)["bert"]) == parameters
 
 
@@ -232,17 +223,16 @@ def test_initial_values_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("num_attention_heads", 7), ("dtype", "float16")],
+    ("field", "value"), [("num_attention_heads", 7), ("dtype", "float16")]
 )
 def test_config_field_that_is_wrong_is_named(field, value):
     fields = tiny.get_config("plain").model
     fields[field] = value
-    with pytest.raises(UserError, match=rf"config\.model\.{field}="):
-        bert_config(fields, 8000)
+    assert f"config.model.{field}=" in error_line(bert_config, fields, 8000)
 
 
 def test_too_long_a_sequence_is_refused():
     ids = jnp.zeros((1, 17), jnp.int32)
-    with pytest.raises(ValueError, match="max_position_embeddings=16"):
-        apply(CONFIG, random_params(CONFIG), ids, ids, ids, ids[:, :1])
+    given = (CONFIG, random_params(CONFIG), ids, ids, ids, ids[:, :1])
+    line = error_line(apply, *given, error=ValueError)
+    assert "max_position_embeddings=16" in line

@@ -15,15 +15,9 @@ from bert_jax.tasks.cross_entropy import cross_entropy
 from tests.close import GRADIENT_TERMS, assert_close
 from tests.micro import bert_config, initial_params
 
-CONFIG = bert_config(
-    vocab_size=50,
-    hidden_size=256,
-    num_hidden_layers=1,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=128,
-    dtype="bfloat16",
-)
+SIZES = {"vocab_size": 50, "hidden_size": 256, "num_hidden_layers": 1}
+SIZES |= {"num_attention_heads": 4, "intermediate_size": 64}
+CONFIG = bert_config(**SIZES, max_position_embeddings=128, dtype="bfloat16")
 
 
 def inputs(rows=64, length=32):
@@ -104,16 +98,14 @@ def test_losses_of_logits_that_training_rounds(platform, dtype, monkeypatch):
     vocabulary that no matrix unit likes."""
     monkeypatch.setattr(model_heads, "platform_name", lambda: platform)
     rng = np.random.default_rng(0)
-    hidden, table, bias = (
-        rng.normal(size=shape).astype(np.float32) for shape in ((3, 4, 8), (37, 8), 37)
-    )
+    shapes = ((3, 4, 8), (37, 8), 37)
+    hidden, table, bias = (np.float32(rng.normal(size=shape)) for shape in shapes)
     labels = jnp.asarray(rng.integers(0, 37, (3, 4)))
     hidden, table = (jnp.asarray(x, dtype).astype(np.float32) for x in (hidden, table))
 
     def loss(hidden, table, bias):
-        logits = model_heads.vocabulary_logits(
-            hidden.astype(dtype), table, bias, training=True
-        )
+        given = (hidden.astype(dtype), table, bias)
+        logits = model_heads.vocabulary_logits(*given, training=True)
         assert logits.shape == (3, 4, 37)
         assert logits.dtype == ("float32" if platform == "cpu" else dtype)
         losses = cross_entropy(logits, labels)
@@ -127,17 +119,10 @@ def test_losses_of_logits_that_training_rounds(platform, dtype, monkeypatch):
     picked = np.take_along_axis(probs, np.asarray(labels)[..., None], -1)
     gradient = probs - np.eye(37)[np.asarray(labels)]
     flat = gradient.reshape(-1, 37)
-    expected = (
-        -np.log(picked).sum(),
-        (
-            gradient @ np.asarray(table, np.float64),
-            flat.T @ np.asarray(hidden, np.float64).reshape(-1, 8),
-            flat.sum(0),
-        ),
-    )
+    by_hidden = gradient @ np.asarray(table, np.float64)
+    by_table = flat.T @ np.asarray(hidden, np.float64).reshape(-1, 8)
+    expected = (-np.log(picked).sum(), by_hidden, by_table, flat.sum(0))
     # A logit's rounding is relative to its size, up to 10 here, and so is the loss's.
     error = 8 * float(jnp.finfo(dtype).eps)
-    for one, other in zip(
-        jax.tree.leaves(found), jax.tree.leaves(expected), strict=True
-    ):
+    for one, other in zip(jax.tree.leaves(found), expected, strict=True):
         assert abs(one - other).max() <= error * abs(other).max()

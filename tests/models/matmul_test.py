@@ -49,9 +49,8 @@ def test_values_and_gradients(spec, dtype, error):
         np.einsum(f"{out},{right}->{left}", cotangent, wide[1]),
         np.einsum(f"{out},{left}->{right}", cotangent, wide[0]),
     )
-    for x, own, other in zip(
-        (a, b), gradients(jnp.float32(cotangent)), expected, strict=True
-    ):
+    found = gradients(jnp.float32(cotangent))
+    for x, own, other in zip((a, b), found, expected, strict=True):
         assert own.dtype == x.dtype
         scale = np.abs(other).max()
         np.testing.assert_allclose(np.float64(own), other, rtol=0, atol=error * scale)
@@ -95,9 +94,8 @@ def products_of(jaxpr) -> Iterator[tuple[str, ...]]:
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
             yield tuple(str(operand.aval.dtype) for operand in equation.invars)
-        for parameter in jax.tree.leaves(
-            equation.params, is_leaf=lambda x: hasattr(x, "eqns")
-        ):
+        is_leaf = lambda x: hasattr(x, "eqns")  # noqa: E731
+        for parameter in jax.tree.leaves(equation.params, is_leaf=is_leaf):
             inner = getattr(parameter, "jaxpr", parameter)
             if hasattr(inner, "eqns"):
                 yield from products_of(inner)

@@ -36,12 +36,12 @@ def released(torch, transformers, tmp_path):
         names = {"id2label": dict(enumerate(labels))} if labels else {}
         model = written(tmp_path, family, head, names | fields)
         ours = tokenization.load_folder_tokenizer(tmp_path)
-        reference = transformers.PreTrainedTokenizerFast(
+        theirs = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(tmp_path / "tokenizer.json"),
             pad_token=ours.id_to_token(tokenization.special_ids(ours).pad),
             model_input_names=INPUTS[: 2 + registry.FAMILIES[family].has_segments],
         )
-        return tmp_path, model, reference
+        return tmp_path, model, theirs
 
     return make
 
@@ -111,21 +111,20 @@ def test_classifier(released, family, labels, problem):
     for row, answer in zip([*PAIRS, LONG], answers, strict=True):
         encoding = tokenizer(row["text"], row.get("text_b"), return_tensors="pt")
         assert 3 < encoding["input_ids"].shape[1] <= 66
-        reference = logits_of(model, encoding).logits[0].numpy().astype(np.float64)
+        theirs = logits_of(model, encoding).logits[0].numpy().astype(np.float64)
         if len(labels) == 1:
-            assert answer["score"] == pytest.approx(reference[0], abs=1e-5)
+            assert answer["score"] == pytest.approx(theirs[0], abs=1e-5)
             continue
-        shares = softmax(reference)
+        shares = softmax(theirs)
         if problem == "multi_label_classification":
-            shares = 1 / (1 + np.exp(-reference))
+            shares = 1 / (1 + np.exp(-theirs))
             assert answer["labels"] == [
-                name for name, x in zip(labels, reference, strict=True) if x >= 0
+                name for name, x in zip(labels, theirs, strict=True) if x >= 0
             ]
         else:
-            assert answer["label"] == labels[np.argmax(reference)]
-        assert answer["scores"] == pytest.approx(
-            dict(zip(labels, shares.tolist(), strict=True)), abs=1e-5
-        )
+            assert answer["label"] == labels[np.argmax(theirs)]
+        expected = dict(zip(labels, shares.tolist(), strict=True))
+        assert answer["scores"] == pytest.approx(expected, abs=1e-5)
 
 
 WORDS = ["the", "lazy", "cats", "watched", "seven", "foxes"]
@@ -205,9 +204,9 @@ def test_chooser(released, family):
         [context] * 3, endings, padding=True, return_tensors="pt", padding_side="right"
     )
     given = {name: torch.unsqueeze(x, 0) for name, x in encoding.items()}
-    reference = softmax(logits_of(model, given).logits[0].numpy().astype(np.float64))
-    assert answer["scores"] == pytest.approx(reference.tolist(), abs=1e-5)
-    assert answer["label"] == np.argmax(reference)
+    theirs = softmax(logits_of(model, given).logits[0].numpy().astype(np.float64))
+    assert answer["scores"] == pytest.approx(theirs.tolist(), abs=1e-5)
+    assert answer["label"] == np.argmax(theirs)
 
 
 def test_short_reader_still_has_room_for_its_context(released):

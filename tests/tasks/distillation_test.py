@@ -1,7 +1,6 @@
 """Distillation: its losses against torch and by hand, for each task, and whole runs."""
 
 import functools
-import json
 import shutil
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from bert_jax.convert.layout import Weights
 from bert_jax.tasks import distillation
 from tests import micro_config
 from tests.contract_tasks import CONTRACT, create
-from tests.micro import initial_params
+from tests.micro import initial_params, read_rows
 from tests.micro_data import KINDS
 from tests.runs import here, run, write_pairs
 
@@ -42,9 +41,8 @@ def test_soft_loss_is_torchs_divergence(torch):
     # As padding has, at a temperature below 1.
     padded = [jnp.pad(x, ((0, 0), (0, 2)), constant_values=jnp.finfo(x.dtype).min)
               for x in (ours, theirs)]  # fmt: skip
-    found, expected = (
-        distillation.soft_loss(*each, 0.5) for each in (padded, (ours, theirs))
-    )
+    pairs = (padded, (ours, theirs))
+    found, expected = (distillation.soft_loss(*pair, 0.5) for pair in pairs)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -59,9 +57,8 @@ def test_cosine_loss_is_torchs(torch):
 
 def test_hidden_loss_compares_every_second_layer():
     student, teacher = normal(3, 2, 4, 8), normal(5, 2, 4, 8)  # embeddings first
-    found = distillation._hidden_loss(
-        {"states": [*student]}, {"states": [*teacher]}, MASK
-    )
+    models = ({"states": [*states]} for states in (student, teacher))
+    found = distillation._hidden_loss(*models, MASK)
     errors = np.square(student - teacher[::2])[:, MASK > 0].mean(axis=-1)
     np.testing.assert_allclose(found, errors.mean(axis=0).sum(), rtol=1e-5)
 
@@ -101,8 +98,7 @@ def save(task, params, folder: Path, **changes) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name",
-    ["text_multilabel", "squad2", "ner", "packed_in_two_phases"],
+    "name", ["text_multilabel", "squad2", "ner", "packed_in_two_phases"]
 )
 def test_teachers_copy_is_at_no_distance(name, tmp_path, monkeypatch):
     """And another model is at some, in each term, in batches with padding."""
@@ -123,10 +119,8 @@ def test_teachers_copy_is_at_no_distance(name, tmp_path, monkeypatch):
     for terms in ((), ("cosine",), distillation.LAYER_TERMS):  # kernels have no others
         apply = functools.partial(task.apply, terms=terms)
         found = jax.eval_shape(apply, other, batch, None)
-        assert [x in found for x in distillation.LAYERS] == [
-            bool(terms),
-            len(terms) > 1,
-        ]
+        there = [layer in found for layer in distillation.LAYERS]
+        assert there == [bool(terms), len(terms) > 1]
     divisors = task.loss_weights(batch)
     assert same.keys() == apart.keys() == divisors.keys()
     names = {"teacher_loss", *(f"teacher_{x}_loss" for x in distillation.LAYER_TERMS)}
@@ -165,10 +159,7 @@ def test_student_of_one_layer_learns_from_two(taught, tmp_path):
     terms = [f"--config.{name}={value}" for name, value in TERMS.items()]
     rest = (*given, *terms, "--config.optimizer.learning_rate=0.0")
     run(taught, tmp_path / "student", *few, *start, *rest)
-    lines = [
-        json.loads(line)
-        for line in (tmp_path / "student" / "metrics.jsonl").read_text().splitlines()
-    ]
+    lines = read_rows(tmp_path / "student" / "metrics.jsonl")
     first = next(line for line in lines if "teacher_loss" in line)
     assert first["classification_loss"] == 0 < first["teacher_loss"]
     assert {f"teacher_{x}_loss" for x in distillation.LAYER_TERMS} < first.keys()
@@ -204,12 +195,11 @@ def test_teacher_with_labels_in_another_order(kind, tmp_path, monkeypatch, caplo
     with caplog.at_level("INFO"):
         teacher.log_accuracy(kept)
     accuracy, *rest = [x for x in caplog.messages if "task.teacher" in x]
+    rows = f"its accuracy on {len(kept)} training rows is"
     if kind == "named":
-        assert (
-            f"its accuracy on {len(kept)} training rows is 1" in accuracy and not rest
-        )
+        assert f"{rows} 1" in accuracy and not rest
     else:
-        assert "training rows is 0" in accuracy and "below chance" in rest[0]
+        assert f"{rows} 0" in accuracy and "below chance" in rest[0]
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """What GLUE and a user's texts share: sequences, losses, answers, several in a row."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +8,11 @@ from sklearn import metrics
 
 from bert_jax.config import recipes
 from bert_jax.data.rows import Rows
-from bert_jax.errors import UserError
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.text import Text
 from bert_jax.training.log import count_positions
 from tests.close import GRADIENT_TERMS, assert_close
-from tests.micro import initial_params
+from tests.micro import error_line, initial_params, read_rows
 from tests.tasks.small_texts import evaluated, text_row
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
@@ -46,8 +43,7 @@ def make(tmp_path):
         config.tokenizer.vocab_file = str(vocabulary)
         config.task.max_seq_length = length
         config.task.labels = labels
-        for name, value in fields.items():
-            config.task[name] = value
+        config.task.update(fields)
         return texts_task(config, list(examples))
 
     return task
@@ -105,36 +101,38 @@ def loss(task, logits, labels):
     batch = {"label": jnp.array(labels), "row_weights": weights}
     losses = task.definition.row_losses({"logits": jnp.array(logits)}, batch)
     ((name, weight),) = task.loss_weights(batch).items()
-    return (
-        name,
-        float(jnp.sum(task.definition.row_weights(batch) * losses)),
-        float(weight),
-    )
+    total = jnp.sum(task.definition.row_weights(batch) * losses)
+    return name, float(total), float(weight)
 
 
-@pytest.mark.slow
-def test_loss_of_classes(make):
-    logits = [[1.0, 2.0, 0.5], [0.0, 0.0, 0.0], [9.0, 9.0, 9.0]]
-    expected = -np.log(np.exp(0.5) / np.exp([1.0, 2.0, 0.5]).sum()) + np.log(3)
-    name, total, weight = loss(make(labels=("a", "b", "c")), logits, [2, 0, 0])
-    assert (name, weight) == ("classification_loss", 2.0)
+P = 1 / (1 + np.exp(-np.array([1.0, -2.0])))
+
+
+@pytest.mark.parametrize(
+    ("kind", "logits", "labels", "expected"),
+    [
+        pytest.param(
+            "classification",
+            [[1.0, 2.0, 0.5], [0.0, 0.0, 0.0], [9.0, 9.0, 9.0]],
+            [2, 0, 0],
+            -np.log(np.exp(0.5) / np.exp([1.0, 2.0, 0.5]).sum()) + np.log(3),
+            marks=pytest.mark.slow,
+        ),
+        (
+            "multilabel",
+            [[1.0, -2.0], [0.0, 0.0], [9.0, 9.0]],
+            [[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]],
+            -(np.log(P[0]) + np.log(1 - P[1])) / 2 + np.log(2),
+        ),
+        ("regression", [[1.0], [2.5], [7.0]], [2.0, 2.0, 0.0], 1.25),
+    ],
+    ids=["classes", "labels", "scores"],
+)
+def test_loss_of_each_kind(make, kind, logits, labels, expected):
+    task = make(kind=kind, labels=("a", "b", "c")[: len(logits[0])])
+    name, total, weight = loss(task, logits, labels)
+    assert (name, weight) == (f"{kind}_loss", 2.0)
     assert total == pytest.approx(expected, rel=1e-6)
-
-
-def test_loss_of_several_labels(make):
-    logits = [[1.0, -2.0], [0.0, 0.0], [9.0, 9.0]]
-    p = 1 / (1 + np.exp(-np.array([1.0, -2.0])))
-    expected = -(np.log(p[0]) + np.log(1 - p[1])) / 2 + np.log(2)
-    labels = [[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
-    name, total, weight = loss(make(kind="multilabel"), logits, labels)
-    assert (name, weight) == ("multilabel_loss", 2.0)
-    assert total == pytest.approx(expected, rel=1e-6)
-
-
-def test_loss_of_scores(make):
-    task = make(kind="regression", labels=("score",))
-    found = loss(task, [[1.0], [2.5], [7.0]], [2.0, 2.0, 0.0])
-    assert found == ("regression_loss", 1.25, 2.0)
 
 
 @pytest.mark.parametrize("kind", ["classification", "multilabel", "regression"])
@@ -154,10 +152,7 @@ def test_logits_with_nan_have_no_score(make, kind):
 
 KINDS = {
     "classification": (("no", "yes"), [1, 0, 1, 1, 1]),
-    "multilabel": (
-        ("a", "b", "c"),
-        [(1, 0, 1), (0, 0, 0), (1, 1, 1), (0, 1, 0), (0, 0, 1)],
-    ),
+    "multilabel": ([*"abc"], [(1, 0, 1), (0, 0, 0), (1, 1, 1), (0, 1, 0), (0, 0, 1)]),
     "regression": (("score",), [0.5, 1.0, -2.0, 3.0, 0.0]),
 }
 
@@ -192,34 +187,27 @@ def test_classification_from_records_to_scores(make, tmp_path, kind):
         macro = metrics.f1_score(gold, given, average="macro", zero_division=0)
         assert numbers["macro_f1"] == pytest.approx(macro)
     results.write(tmp_path)
-    lines = (tmp_path / "dev.jsonl").read_text().splitlines()
-    for index, (line, answer) in enumerate(zip(lines, answers, strict=True)):
-        row, result = (
-            json.loads(line),
-            task.definition.format_answer(examples[index], answer),
-        )
+    rows = read_rows(tmp_path / "dev.jsonl")
+    for index, (row, answer) in enumerate(zip(rows, answers, strict=True)):
+        result = task.definition.format_answer(examples[index], answer)
         assert row["index"] == index
         assert result.items() <= row.items()  # as `predict` answers
     assert task.definition.scores([text_row(0, "a")], answers[:1]) == {}
 
 
 def test_answers_for_people(make):
-    example = text_row(0, "a")
-    result = make().definition.format_answer(
-        example, np.array([0.0, np.log(3)], np.float32)
-    )
+    def answer(task, *logits):
+        return task.definition.format_answer(text_row(0, "a"), np.float32(logits))
+
+    result = answer(make(), 0.0, np.log(3))
     assert result["label"] == "yes"
     assert result["scores"] == pytest.approx({"no": 0.25, "yes": 0.75})
     task = make(kind="multilabel", labels=("a", "b", "c"))
-    result = task.definition.format_answer(
-        example, np.array([0.0, -1000.0, 1000.0], np.float32)
-    )
+    result = answer(task, 0.0, -1000.0, 1000.0)
     assert result["labels"] == ["a", "c"]
     assert result["scores"] == {"a": 0.5, "b": 0.0, "c": 1.0}
     task = make(kind="regression", labels=("score",))
-    assert task.definition.format_answer(example, np.array([2.5], np.float32)) == {
-        "score": 2.5
-    }
+    assert answer(task, 2.5) == {"score": 2.5}
 
 
 def labelled(*labels):
@@ -261,17 +249,22 @@ def test_f1_is_of_the_second_label_in_sorted_order(make, names, positive):
         assert baseline == pytest.approx(majority)
 
 
-def test_row_that_is_wrong(make):
-    with pytest.raises(ValueError, match='"text" is required'):
-        make().parse_row({"text": 1})
-
-
-def test_pairs_for_a_model_of_one_segment(make):
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"model.type_vocab_size": 1}, "pairs of texts, which need 2; set it to"),
+        ({"model.causal": True}, "texts_per_row=4: is for a BERT"),
+    ],
+)
+def test_model_that_does_not_fit_its_rows_is_refused(make, fields, said):
     """JAX would take the first segment's embedding for the second text too."""
-    task = make([text_row(0, "a", "b", 1)])
-    task.fill_in({"model.type_vocab_size": 1})
-    with pytest.raises(UserError, match="pairs of texts, which need 2; set it to"):
-        texts_task(task.config, task.rows("train")).training_data()
+    task = make([text_row(0, "a", "b", 1)], texts_per_row=4 if "4" in said else 1)
+    task.fill_in(fields)
+    rows = task.rows("train")
+    line = error_line(lambda: texts_task(task.config, rows).training_data())
+    assert said in line
+    row = error_line(task.parse_row, {"text": 1}, error=ValueError)
+    assert '"text" is required' in row
 
 
 @pytest.mark.slow
@@ -304,10 +297,3 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make):
     (alone, gradients), (shared, others) = found
     assert_close(alone, shared)
     assert_close(gradients, others, terms=GRADIENT_TERMS)
-
-
-def test_model_whose_rows_cannot_be_shared(make):
-    task = make(texts_per_row=4)
-    task.fill_in({"model.causal": True})
-    with pytest.raises(UserError, match=r"texts_per_row=4: is for a BERT"):
-        texts_task(task.config, ())

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 import tensorflow_datasets as tfds
 
-from bert_jax.tasks import create_task
 from configs.finetune import imdb
-from tests.tasks.small_texts import rows_of, shrunk
+from tests.micro import read_rows
+from tests.tasks.small_texts import resolved, shrunk
 
 
 @pytest.fixture
@@ -28,8 +28,7 @@ def reviews(tmp_path):
 
 def test_imdb(reviews):
     reviews.task.dev_fraction = 0.2
-    task = create_task(reviews)
-    task.resolve()
+    task = resolved(reviews)
     assert task.labels == ("neg", "pos")
     assert task.splits == ("dev", "test")
     train, dev, test = (task.examples(split) for split in ("train", "dev", "test"))
@@ -48,8 +47,7 @@ def test_imdb_holds_out_whole_films(reviews, tmp_path):
     for name, step in (("pos", 1), ("neg", 3)):
         urls = [f"film {step * index // 2 % 5}" for index in range(20)]
         (tmp_path / "train" / f"urls_{name}.txt").write_text("\n".join(urls) + "\n")
-    task = create_task(reviews)
-    task.resolve()
+    task = resolved(reviews)
     found = {}
     for split in ("train", "dev"):
         found[split] = set()
@@ -69,15 +67,14 @@ def test_imdb_from_tfds(reviews, make_builder, tmp_path, shared_data):
         "text": tfds.features.Text(),
         "label": tfds.features.ClassLabel(names=["neg", "pos"]),
     }
-    real = rows_of(shared_data("imdb/train.jsonl"))
+    real = read_rows(shared_data("imdb/train.jsonl"))
     rows = [{"text": row["text"], "label": int(row["label"])} for row in real]
     rows += rows[::10]
     held = []
     for name, order in {"one": rows, "other": rows[::-1]}.items():
         home = make_builder(tmp_path / name, "imdb", order, features)
         reviews.task.data_dir, reviews.task.labels = f"tfds:{home}", ()
-        task = create_task(reviews)
-        task.resolve()
+        task = resolved(reviews)
         assert task.labels == ("neg", "pos")
         train, dev = task.examples("train"), task.examples("dev")
         assert len(train) + len(dev) == len(rows)

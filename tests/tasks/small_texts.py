@@ -1,9 +1,8 @@
 """Small configs of tasks on texts, and the rows of their files."""
 
-import json
-
 import jax
 
+from bert_jax.tasks import create_task
 from bert_jax.tasks.finetuning import sort_outputs
 from bert_jax.tasks.task import Results
 
@@ -15,19 +14,19 @@ def shrunk(config, folder):
     """Makes a config small, with a vocabulary in the folder."""
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     config.tokenizer.vocab_file = str(folder / "vocab.txt")
-    config.model.num_hidden_layers = 1
-    config.model.hidden_size = 16
-    config.model.num_attention_heads = 2
-    config.model.intermediate_size = 32
-    config.model.max_position_embeddings = 16
+    config.model.update(num_hidden_layers=1, hidden_size=16, num_attention_heads=2)
+    config.model.update(intermediate_size=32, max_position_embeddings=16)
     config.task.max_seq_length = 16
     config.evaluate.batch_size = 2
     config.train.num_steps = 1
     return config
 
 
-def rows_of(path):
-    return [json.loads(line) for line in path.open(encoding="utf-8")]
+def resolved(config):
+    """Returns the task of a config, its fields filled in from the data."""
+    task = create_task(config)
+    task.resolve()
+    return task
 
 
 def text_row(index, text="a", text_b=None, label=None):

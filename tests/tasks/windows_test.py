@@ -2,16 +2,16 @@
 
 import csv
 import itertools
+import re
 
 import jax
 import numpy as np
 import pytest
 
 from bert_jax.config import configuration
-from bert_jax.errors import UserError
 from bert_jax.tasks import create_task, windows
 from configs.finetune import text
-from tests.micro import initial_params
+from tests.micro import error_line, initial_params
 from tests.tasks.small_texts import shrunk
 
 LONG = " ".join("abcdefgh"[i * i % 8] for i in range(31))
@@ -74,8 +74,9 @@ def test_loss_and_answers_are_of_the_combined_logits(tmp_path):
     expected = -np.log(shares[np.arange(4), batch["label"]]).sum()
     loss = jax.jit(task.loss)(params, batch, None)["classification_loss"]
     assert float(loss) == pytest.approx(expected, rel=1e-5)
-    with pytest.raises(ValueError, match="only single texts have windows"):
-        task.parse_row({"text": "a", "text_b": "b"})
+    pair = {"text": "a", "text_b": "b"}
+    line = error_line(task.parse_row, pair, error=ValueError)
+    assert "only single texts have windows" in line
 
 
 def test_text_longer_than_its_windows_is_cut(tmp_path):
@@ -96,5 +97,4 @@ def test_text_longer_than_its_windows_is_cut(tmp_path):
 def test_windows_that_cannot_be_are_refused(tmp_path, fields, message):
     config = shrunk(text.get_config("tiny"), tmp_path)
     config.task.update({"windows": 2, "window_overlap": 4, **fields})
-    with pytest.raises(UserError, match=message):
-        configuration.check_config(config)
+    assert re.search(message, error_line(configuration.check_config, config))

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 import shutil
 
 import pytest
@@ -10,11 +11,11 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 from tokenizers.processors import RobertaProcessing, TemplateProcessing
 
 from bert_jax import tokenization
-from bert_jax.errors import UserError
 from bert_jax.families.gpt.vocabulary import BYTE_PAIRS
 from bert_jax.family import Family
 from bert_jax.registry import FAMILIES
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
+from tests.micro import error_line
 
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""
@@ -36,6 +37,14 @@ def trained(kind=ANGLED, size=300, lowercase=False):
     return kind.train([TEXT] * 3, size, lowercase)
 
 
+def edited(folder, change):
+    """A tokenizer.json of another form than ours."""
+    form = json.loads(trained().to_str())
+    change(form)
+    (folder / "tokenizer.json").write_text(json.dumps(form))
+    return folder / "tokenizer.json"
+
+
 def saved(tmp_path, tokenizer):
     tokenization.save_tokenizer(tokenizer, tmp_path)
     return tmp_path
@@ -48,9 +57,8 @@ def test_vocabulary_is_learnt_alike_each_time(kind):
     assert one.get_vocab_size() == 300
     assert tokenization.special_ids(one)[:5] == (1, 3, 0, 2, 4)
     assert one.token_to_id("\u0120the") is not None
-    assert (
-        one.decode(one.encode("the dog \u00e9 \u6f22").ids) == "the dog \u00e9 \u6f22"
-    )
+    text = "the dog \u00e9 \u6f22"
+    assert one.decode(one.encode(text).ids) == text
 
 
 @pytest.mark.parametrize(
@@ -71,11 +79,10 @@ def test_pairs_stand_between_the_special_tokens(kind, around):
 
 
 def test_tokenizer_that_puts_a_space_before_a_text_is_of_the_kind(tmp_path):
-    form = json.loads(trained().to_str())
-    form["pre_tokenizer"]["add_prefix_space"] = True
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(form))
-    tokenizer = tokenization.load(path)
+    def change(form):
+        form["pre_tokenizer"]["add_prefix_space"] = True
+
+    tokenizer = tokenization.load(edited(tmp_path, change))
     assert isinstance(tokenization.kind_of(tokenizer), type(ANGLED))
     assert tokenizer.encode("the").ids == tokenizer.encode(" the").ids
 
@@ -100,10 +107,8 @@ def test_vocabulary_is_read_alike_in_both_forms(kind, tmp_path):
 
 def test_files_of_one_name_are_told_apart_by_what_they_hold(tmp_path):
     gpt, ours = tmp_path / "gpt", tmp_path / "ours"
-    for folder, tokenizer in (
-        (gpt, BYTE_PAIRS.train([TEXT] * 3, 300, lowercase=True)),
-        (ours, trained()),
-    ):
+    made = {gpt: BYTE_PAIRS.train([TEXT] * 3, 300, lowercase=True), ours: trained()}
+    for folder, tokenizer in made.items():
         folder.mkdir()
         tokenizer.model.save(str(folder))
     assert tokenization.kind_of(tokenization.load(gpt / "vocab.json")) is BYTE_PAIRS
@@ -174,10 +179,7 @@ def renamed(old):
 
 
 def test_missing_processor_is_added(tmp_path):
-    form = json.loads(trained().to_str())
-    without_processor(form)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(form))
-    found = tokenization.load(tmp_path / "tokenizer.json")
+    found = tokenization.load(edited(tmp_path, without_processor))
     assert found.encode("a", "b").ids == trained().encode("a", "b").ids
 
 
@@ -192,11 +194,8 @@ def test_missing_processor_is_added(tmp_path):
     ],
 )
 def test_tokenizer_without_special_tokens_is_refused(change, message, tmp_path):
-    form = json.loads(trained().to_str())
-    change(form)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(form))
-    with pytest.raises(UserError, match=message):
-        tokenization.load(tmp_path / "tokenizer.json")
+    line = error_line(tokenization.load, edited(tmp_path, change))
+    assert re.search(message, line)
 
 
 def test_pieces_become_text_again():
@@ -231,9 +230,8 @@ def test_byte_level_ids_of_real_texts_are_those_of_transformers(
     name, real, shared_data
 ):
     transformers = pytest.importorskip("transformers", reason="needs the parity extra")
-    theirs = transformers.RobertaTokenizer(
-        vocab=str(real / "vocab.json"), merges=str(real / "merges.txt")
-    )
+    files = {"vocab": str(real / "vocab.json"), "merges": str(real / "merges.txt")}
+    theirs = transformers.RobertaTokenizer(**files)
     ours = tokenization.load(real / "vocab.json")
     texts = [text for text in lines(shared_data(name), SAMPLE) if text]
     assert len(texts) > 10

@@ -61,9 +61,8 @@ def test_anomaly_changes_nothing_but_the_counters(seeds):
     def one(state, batch):
         weights = {"squares": jnp.asarray(1.0)}
         gradient = accumulate(loss, lambda batch: weights, 1)
-        return step.train_step(
-            *(state, batch, jax.random.key(0), 0.1), gradient, optimizer
-        )
+        given = (state, batch, jax.random.key(0), 0.1)
+        return step.train_step(*given, gradient, optimizer)
 
     take = jax.jit(jax.vmap(one))
     params = {"w": jnp.tile(jnp.array([0.5, -1.0]), (seeds, 1))}
@@ -83,9 +82,7 @@ def test_anomaly_changes_nothing_but_the_counters(seeds):
             np.testing.assert_array_equal(new[0], old[0])
     assert after.opt_state[0].count.tolist() == [2] * seeds
     # The other seed has learnt, as by itself.
-    assert [(after.params["w"][i] != params["w"][i]).any() for i in range(seeds)] == (
-        [True] * seeds
-    )
+    assert (after.params["w"] != params["w"]).any(axis=1).all()
     if seeds == 2:
         assert (after.params["w"][1] != state.params["w"][1]).all()
 

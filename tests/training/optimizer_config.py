@@ -1,31 +1,37 @@
-"""A config of an optimizer."""
+"""A config of an optimizer, and its steps."""
 
+from types import MappingProxyType
+
+import jax
+import optax
 from ml_collections import ConfigDict
 
+from bert_jax.training import optimizer
 
-def make_config(**fields) -> ConfigDict:
-    num_steps = fields.pop("num_steps", 100)
-    values = {
-        "name": "bert_adam",
-        "schedule": "polynomial",
-        "learning_rate": 1e-2,
-        "warmup_steps": 10,
-        "warmup_fraction": 0.0,
-        "weight_decay": 0.01,
-        "beta1": 0.9,
-        "beta2": 0.999,
-        "eps": 1e-6,
-        "decay_power": 1.0,
-        "clip_norm": 1.0,
-        "frozen": (),
-    }
-    second = {"fraction": 0.0, "learning_rate": 0.0, "warmup_steps": 0}
-    second |= fields.pop("phase2", {})
-    assert fields.keys() <= values.keys()
-    return ConfigDict(
-        {
-            "optimizer": values | fields,
-            "train": {"num_steps": num_steps},
-            "phase2": second,
-        }
-    )
+VALUES = {"name": "bert_adam", "schedule": "polynomial", "learning_rate": 1e-2}
+VALUES |= {"warmup_steps": 10, "warmup_fraction": 0.0, "weight_decay": 0.01}
+VALUES |= {"beta1": 0.9, "beta2": 0.999, "eps": 1e-6}
+VALUES |= {"decay_power": 1.0, "clip_norm": 1.0, "frozen": ()}
+ONE_PHASE = {"fraction": 0.0, "learning_rate": 0.0, "warmup_steps": 0}
+
+
+def make_config(num_steps=100, phase2=MappingProxyType({}), **fields) -> ConfigDict:
+    assert fields.keys() <= VALUES.keys()
+    found = {"optimizer": VALUES | fields, "train": {"num_steps": num_steps}}
+    return ConfigDict({**found, "phase2": ONE_PHASE | {**phase2}})
+
+
+def take_steps(config, params, gradients, axes=MappingProxyType({})):
+    """Returns the parameters after steps with these gradients."""
+    transformation = optimizer.make_optimizer(config, (), axes)
+
+    @jax.jit
+    def step(params, state, gradient, rate):
+        given = (gradient, state, params)
+        updates, state = transformation.update(*given, learning_rate=rate)
+        return optax.apply_updates(params, updates), state
+
+    state, rates = transformation.init(params), optimizer.learning_rates(config)
+    for gradient, rate in zip(gradients, rates, strict=False):
+        params, state = step(params, state, gradient, rate)
+    return params

@@ -1,17 +1,15 @@
 """Muon against NumPy, for split heads and stacked layers, and Adam's share."""
 
-from types import MappingProxyType
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from bert_jax.errors import UserError
 from bert_jax.training import optimizer
 from tests.close import GRADIENT_TERMS, assert_close
-from tests.training.optimizer_config import make_config
+from tests.micro import error_line
+from tests.training.optimizer_config import make_config, take_steps
 
 SHAPES = {
     "attention/query": (6, 2, 3),
@@ -61,24 +59,6 @@ def reference(config, params, gradients, inputs):
     return matrix.reshape(params.shape)
 
 
-def after(config, params, gradients, axes=MappingProxyType({})):
-    transformation = optimizer.make_optimizer(config, (), axes)
-    state = transformation.init(params)
-
-    @jax.jit
-    def step(params, state, gradient, rate):
-        updates, state = transformation.update(
-            gradient, state, params, learning_rate=rate
-        )
-        return jax.tree.map(jnp.add, params, updates), state
-
-    for gradient, rate in zip(
-        gradients, optimizer.learning_rates(config), strict=False
-    ):
-        params, state = step(params, state, gradient, rate)
-    return params
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("stacked", [False, True])
 def test_muon_is_numpys_and_adam_has_the_rest(stacked):
@@ -86,12 +66,9 @@ def test_muon_is_numpys_and_adam_has_the_rest(stacked):
     params = model(np.random.default_rng(0), stacked=stacked)
     gradients = [model(np.random.default_rng(n), stacked=stacked) for n in range(1, 9)]
     given = [unflatten_dict(gradient, sep="/") for gradient in gradients]
-    found = after(config, unflatten_dict(params, sep="/"), given)
-    adamw = after(
-        make_config(**{**FIELDS, "name": "adamw"}),
-        unflatten_dict(params, sep="/"),
-        given,
-    )
+    found = take_steps(config, unflatten_dict(params, sep="/"), given)
+    config_of_adamw = make_config(**{**FIELDS, "name": "adamw"})
+    adamw = take_steps(config_of_adamw, unflatten_dict(params, sep="/"), given)
     for name in SHAPES:
         inputs = 8 if name == "output" else 6
         for layer in (0, 1):
@@ -103,9 +80,8 @@ def test_muon_is_numpys_and_adam_has_the_rest(stacked):
             ours = found["encoder"][place]
             for part in [*name.split("/"), "kernel"]:
                 ours = ours[part]
-            expected = reference(
-                config, params[path][at], [g[path][at] for g in gradients], inputs
-            )
+            each = [gradient[path][at] for gradient in gradients]
+            expected = reference(config, params[path][at], each, inputs)
             assert_close(ours[at], expected, terms=GRADIENT_TERMS)
     for part in ("embeddings", "masked_lm"):
         jax.tree.map(np.testing.assert_array_equal, found[part], adamw[part])
@@ -131,7 +107,7 @@ def test_muon_has_a_matrix_for_each_expert(path, names, order):
     given = [{path: x.transpose(moved)} for x in (params, *gradients)]
     first, *rest = (unflatten_dict(x, sep="/") for x in given)
     axes = {path: names} if names else {}
-    ours = flatten_dict(after(config, first, rest, axes), sep="/")[path]
+    ours = flatten_dict(take_steps(config, first, rest, axes), sep="/")[path]
     ours = np.asarray(ours).transpose(order)
     for expert in range(3):
         each = [gradient[expert] for gradient in gradients]
@@ -141,5 +117,6 @@ def test_muon_has_a_matrix_for_each_expert(path, names, order):
 
 def test_muon_refuses_a_model_without_an_encoder():
     transformation = optimizer.make_optimizer(make_config(**FIELDS))
-    with pytest.raises(UserError, match="muon: no matrix of a Transformer encoder"):
-        transformation.init({"elmo": {"forward": {"kernel": jnp.ones((3, 4))}}})
+    other = {"elmo": {"forward": {"kernel": jnp.ones((3, 4))}}}
+    line = error_line(transformation.init, other)
+    assert "muon: no matrix of a Transformer encoder" in line

@@ -1,79 +1,55 @@
 """Learning rates over the steps, and numbers of config.optimizer that are wrong."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bert_jax.config.phases import phases_of
-from bert_jax.errors import UserError
 from bert_jax.training import optimizer
 from configs import lamb
+from tests.micro import error_line
 from tests.training.optimizer_config import make_config
 
+PHASE2 = {"fraction": 0.2, "learning_rate": 4e-3, "warmup_steps": 5}
+# The decay has been running since step 0.
+PAPER = {0: 0.0, 1: 1e-8, 9_999: 0.9999e-4, 10_000: 0.99e-4, 500_000: 0.5e-4}
+PAPER |= {999_999: 1e-10, 1_000_000: 0.0, 1_000_001: 0.0}
+# With a warm-up for each phase.
+PHASES = {0: 0.0, 5: 0.5e-2, 9: 0.9e-2, 10: 1e-2 * (70 / 80) ** 0.5}
+PHASES |= {79: 1e-2 * (1 / 80) ** 0.5, 80: 0.0, 82: 4e-3 * 2 / 5}
+PHASES |= {85: 4e-3 * (15 / 20) ** 0.5, 99: 4e-3 * (1 / 20) ** 0.5, 100: 0.0, 101: 0.0}
+LAMB = {1000: 3e-3, 2000: 6e-3 * (5038 / 7038) ** 0.5, 7038: 0.0, 7138: 2e-3}
+LAMB |= {7238: 4e-3 * (1363 / 1563) ** 0.5, 8601: 0.0}
 
-def test_schedule_of_the_paper():
-    schedule = optimizer.learning_rate_schedule(
-        make_config(learning_rate=1e-4, warmup_steps=10_000, num_steps=1_000_000)
-    )
-    expected = {
-        0: 0.0,
-        1: 1e-8,
-        9_999: 0.9999e-4,
-        10_000: 0.99e-4,  # the decay has been running since step 0
-        500_000: 0.5e-4,
-        999_999: 1e-10,
-        1_000_000: 0.0,
-        1_000_001: 0.0,
-    }
+
+@pytest.mark.parametrize(
+    ("config", "expected", "compiled"),
+    [
+        (
+            make_config(learning_rate=1e-4, warmup_steps=10_000, num_steps=10**6),
+            PAPER,
+            PAPER,
+        ),
+        (make_config(decay_power=0.5, phase2=PHASE2), PHASES, [82]),
+        (lamb.get_config(), LAMB, []),
+    ],
+    ids=["paper", "phases", "lamb"],
+)
+def test_schedule(config, expected, compiled):
+    schedule = optimizer.learning_rate_schedule(config)
     for step, rate in expected.items():
         np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=str(step))
-        assert jax.jit(schedule)(step) == schedule(step)
+    for step in compiled:  # to the bit
+        assert jax.jit(schedule)(jnp.int32(step)) == schedule(step)
     assert schedule(jnp.int32(3)).dtype == jnp.float32
 
 
-def test_schedule_with_a_warm_up_for_each_phase():
-    schedule = optimizer.learning_rate_schedule(
-        make_config(
-            decay_power=0.5,
-            phase2={"fraction": 0.2, "learning_rate": 4e-3, "warmup_steps": 5},
-        )
-    )
-    expected = {
-        0: 0.0,
-        5: 0.5e-2,
-        9: 0.9e-2,
-        10: 1e-2 * (70 / 80) ** 0.5,
-        79: 1e-2 * (1 / 80) ** 0.5,
-        80: 0.0,
-        82: 4e-3 * 2 / 5,
-        85: 4e-3 * (15 / 20) ** 0.5,
-        99: 4e-3 * (1 / 20) ** 0.5,
-        100: 0.0,
-        101: 0.0,
-    }
-    for step, rate in expected.items():
-        np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=str(step))
-    assert jax.jit(schedule)(jnp.int32(82)) == schedule(82)
-
-
 def test_recipes_of_lamb():
-    config = lamb.get_config()
-    schedule = optimizer.learning_rate_schedule(config)
-    expected = {
-        1000: 3e-3,
-        2000: 6e-3 * (5038 / 7038) ** 0.5,
-        7038: 0.0,
-        7138: 2e-3,
-        7238: 4e-3 * (1363 / 1563) ** 0.5,
-        8601: 0.0,
-    }
-    for step, rate in expected.items():
-        np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=str(step))
-    assert [phase[:4] for phase in phases_of(config)] == [
-        (0, 7038, 65536, 128),
-        (7038, 8601, 32768, 512),
-    ]
+    phases = [phase[:4] for phase in phases_of(lamb.get_config())]
+    assert phases == [(0, 7038, 65536, 128), (7038, 8601, 32768, 512)]
     # The first and the last row of the paper's table.
     for batch, steps, peak, share in (
         ("512", 1_000_000, 5e-3 / 8, 320),
@@ -90,9 +66,8 @@ def test_recipes_of_lamb():
 
 def test_warmup_fraction_is_of_the_steps():
     by_steps = optimizer.learning_rate_schedule(make_config(warmup_steps=10))
-    by_fraction = optimizer.learning_rate_schedule(
-        make_config(warmup_steps=0, warmup_fraction=0.1)
-    )
+    config = make_config(warmup_steps=0, warmup_fraction=0.1)
+    by_fraction = optimizer.learning_rate_schedule(config)
     steps = jnp.arange(101)
     np.testing.assert_array_equal(by_steps(steps), by_fraction(steps))
 
@@ -109,5 +84,5 @@ def test_warmup_fraction_is_of_the_steps():
     ],
 )
 def test_schedule_fields_that_are_bad_are_named(fields, message):
-    with pytest.raises(UserError, match=message):
-        optimizer.learning_rates(make_config(**fields))
+    line = error_line(optimizer.learning_rates, make_config(**fields))
+    assert re.search(message, line)

@@ -9,31 +9,28 @@ import optax
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from bert_jax.families.elmo import fields as fields_of_elmo
 from bert_jax.training import optimizer
-from tests.training.optimizer_config import make_config
+from tests.training.optimizer_config import make_config, take_steps
 
 
 def layer(leading: tuple[int, ...], fill) -> dict:
     """The parameters of one layer, split heads included, or of several stacked."""
-    return {
-        "attention": {
-            "query": {
-                "kernel": fill((*leading, 6, 2, 3)),
-                "bias": fill((*leading, 2, 3)),
-            },
-            "output": {"kernel": fill((*leading, 6, 6)), "bias": fill((*leading, 6))},
-            "layer_norm": {"scale": fill((*leading, 6)), "bias": fill((*leading, 6))},
-        },
-        "layer_norm": {"scale": fill((*leading, 6)), "bias": fill((*leading, 6))},
-    }
+
+    def pair(name, *shape):
+        bias = shape[1:] or shape
+        return {name: fill((*leading, *shape)), "bias": fill((*leading, *bias))}
+
+    attention = {"query": pair("kernel", 6, 2, 3), "output": pair("kernel", 6, 6)}
+    attention["layer_norm"] = pair("scale", 6)
+    return {"attention": attention, "layer_norm": pair("scale", 6)}
 
 
 def model(stacked: bool, fill) -> dict:
-    encoder = (
-        {"layers": layer((2,), fill)}
-        if stacked
-        else {"layer_0": layer((), fill), "layer_1": layer((), fill)}
-    )
+    if stacked:
+        encoder = {"layers": layer((2,), fill)}
+    else:
+        encoder = {f"layer_{i}": layer((), fill) for i in range(2)}
     return {
         "embeddings": {
             "word_embeddings": {"embedding": fill((11, 6))},
@@ -101,24 +98,6 @@ def reference(config, params, gradients, dtype) -> dict[str, np.ndarray]:
     return params
 
 
-def run(config, params, gradients):
-    transformation = optimizer.make_optimizer(config)
-
-    @jax.jit
-    def step(params, state, gradient, rate):
-        updates, state = transformation.update(
-            gradient, state, params, learning_rate=rate
-        )
-        return optax.apply_updates(params, updates), state
-
-    state = transformation.init(params)
-    for gradient, rate in zip(
-        gradients, optimizer.learning_rates(config), strict=False
-    ):
-        params, state = step(params, state, gradient, rate)
-    return params, state
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "stacked"),
@@ -144,27 +123,21 @@ def test_forty_steps_equal_numpy(fields, stacked):
     config = make_config(num_steps=40, **fields)
     params = model(stacked, normal)
     # Norms on both sides of clip_norm.
-    gradients = [
-        jax.tree.map(
-            lambda g, i=i: g * np.float32(0.01 * (i % 20)), model(stacked, normal)
-        )
-        for i in range(40)
-    ]
+    scales = [np.float32(0.01 * (i % 20)) for i in range(40)]
+    scaled = lambda tree, scale: jax.tree.map(lambda g: g * scale, tree)  # noqa: E731
+    gradients = [scaled(model(stacked, normal), scale) for scale in scales]
     norms = [float(optax.tree.norm(gradient)) for gradient in gradients]
     assert min(norms) < 1 < max(norms)
 
-    result = flat(run(config, params, gradients)[0])
+    result = flat(take_steps(config, params, gradients))
     flat_gradients = [flat(gradient) for gradient in gradients]
     single = reference(config, flat(params), flat_gradients, np.float32)
     double = reference(config, flat(params), flat_gradients, np.float64)
     assert result.keys() == double.keys()
     for name, value in result.items():
-        np.testing.assert_allclose(
-            value, single[name], rtol=1e-5, atol=1e-5, err_msg=name
-        )
-        np.testing.assert_allclose(
-            value, double[name], rtol=1e-4, atol=1e-4, err_msg=name
-        )
+        for expected, limit in ((single, 1e-5), (double, 1e-4)):
+            limits = {"rtol": limit, "atol": limit, "err_msg": name}
+            np.testing.assert_allclose(value, expected[name], **limits)
         assert np.abs(value - flat(params)[name]).max() > 1e-2, name
 
 
@@ -173,7 +146,7 @@ def test_lamb_without_a_norm_takes_the_update_as_it_is(zero):
     config = make_config(name="lamb", warmup_steps=0, weight_decay=0.0)
     params = {"kernel": np.full((2, 1), float(zero != "parameters"), np.float32)}
     gradients = {"kernel": np.full((2, 1), float(zero != "gradients"), np.float32)}
-    moved, _ = run(config, params, [gradients])
+    moved = take_steps(config, params, [gradients])
     expected = params["kernel"] - 1e-2 * gradients["kernel"]
     np.testing.assert_allclose(moved["kernel"], expected, rtol=1e-5)
 
@@ -220,6 +193,7 @@ def test_parameters_that_the_loss_does_not_use_stay(name):
 
 def test_adagrad_is_tensorflows():
     """bilm: AdagradOptimizer with initial_accumulator_value=1.0, clipped by norm."""
+    fields_of_elmo.register()
     fields = {"name": "adagrad", "learning_rate": 0.2, "warmup_steps": 0}
     fields |= {"decay_power": 0.0, "weight_decay": 0.0, "clip_norm": 10.0}
     config = make_config(num_steps=4, **fields)
@@ -230,5 +204,6 @@ def test_adagrad_is_tensorflows():
         own = gradient * min(1, 10 / np.linalg.norm(gradient))
         squares += own**2
         value = value - 0.2 * own / np.sqrt(squares)
-    params, _ = run(config, {"w": jnp.full(6, 0.5)}, [{"w": g} for g in gradients])
+    given = [{"w": gradient} for gradient in gradients]
+    params = take_steps(config, {"w": jnp.full(6, 0.5)}, given)
     np.testing.assert_allclose(params["w"], value, rtol=1e-5)

@@ -1,12 +1,12 @@
 """Third-party weights are used as they are: a gap counts only where it is used."""
 
-import json
-
 import numpy as np
 import pytest
 
 from tests.asking import FINETUNE, contents, make_model
+from tests.micro import read_rows, write_rows
 from tests.runs import here as bert
+from tests.runs import refused
 
 TEXTS = ["He went to the [MASK] .", "the [MASK] of the city was [MASK] in 1066"]
 
@@ -26,14 +26,12 @@ def folders(shared_data, tmp_path_factory):
 
 
 def predict(folder, rows, *args, status=0):
-    source, target = folder / "in.jsonl", folder / "out.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    _, err = bert("--mode=predict", f"--input={source}", f"--output={target}",
-                  f"--workdir={folder / 'none'}", *args, status=status)  # fmt: skip
+    source, target = write_rows(folder / "in.jsonl", rows), folder / "out.jsonl"
+    files = (f"--input={source}", f"--output={target}", f"--workdir={folder / 'none'}")
     if status:
-        assert err.count("\n") == 1, err
-        return [], err
-    return [json.loads(line) for line in target.open()], err
+        return refused("--mode=predict", *files, *args)
+    bert("--mode=predict", *files, *args)
+    return read_rows(target)
 
 
 @pytest.mark.slow
@@ -42,7 +40,7 @@ def test_masks_are_filled_in_without_a_next_sentence_head(
 ):
     model = folders("BertForMaskedLM")
     rows = [{"text": text, "text_b": "so they say ."} for text in TEXTS]
-    answers, _ = predict(tmp_path, rows, f"--config.init_from={model}")
+    answers = predict(tmp_path, rows, f"--config.init_from={model}")
     assert all("is_next_probability" not in answer for answer in answers)
     theirs = transformers.BertForMaskedLM.from_pretrained(model).eval()
     tokenizer = transformers.BertTokenizerFast(str(model / "vocab.txt"))
@@ -66,11 +64,11 @@ def test_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
     spec = f"--config={FINETUNE / 'ner.py'}:recipe=tiny"
     words = {"words": ["The", "Normans", "won", "in", "1066", "."]}
     args = (spec, "--config.task.max_seq_length=64", f"--config.init_from={model}")
-    _, err = predict(tmp_path, [words], *args, status=2)
+    err = predict(tmp_path, [words], *args, status=2)
     assert "config.task.labels: 'LABEL_0' has no prefix" in err
-    (plain,), _ = predict(tmp_path, [words], *args, "--config.task.scheme=none")
+    (plain,) = predict(tmp_path, [words], *args, "--config.task.scheme=none")
     names = "--config.task.labels=('O', 'B-PER')"
-    (named,), _ = predict(tmp_path, [words], *args, names)
+    (named,) = predict(tmp_path, [words], *args, names)
     assert len(set(plain["tags"])) == 2
     meaning = {"LABEL_0": "O", "LABEL_1": "B-PER"}
     assert named["tags"] == [meaning[tag] for tag in plain["tags"]]
@@ -78,13 +76,11 @@ def test_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
 
 @pytest.mark.slow
 def test_folder_names_what_is_missing(folders, tmp_path):
-    given = (
-        f"--config={FINETUNE / 'swag.py'}:recipe=tiny",
-        "--config.task.max_seq_length=64",
-        f"--config.init_from={folders('BertForMaskedLM')}",
-    )
+    spec = f"--config={FINETUNE / 'swag.py'}:recipe=tiny"
+    given = (spec, "--config.task.max_seq_length=64")
+    given = (*given, f"--config.init_from={folders('BertForMaskedLM')}")
     row = {"context": "He .", "endings": ["a", "b"]}
-    _, err = predict(tmp_path, [row], *given, status=2)
+    err = predict(tmp_path, [row], *given, status=2)
     missing = "bert/pooler, multiple_choice"
     assert f"BertForMaskedLM without what this task needs: {missing}; " in err
 
@@ -100,8 +96,8 @@ def test_folder_is_exported_without_a_run(torch, transformers, folders, tmp_path
     theirs, ours = (read(x).eval() for x in (source, target))
     old = transformers.BertTokenizerFast(str(source / "vocab.txt"))
     new = transformers.AutoTokenizer.from_pretrained(target)
-    encodings = [t("He went to the City", "Of Rome", return_tensors="pt")
-                 for t in (old, new)]  # fmt: skip
+    given = ("He went to the City", "Of Rome")
+    encodings = [cut(*given, return_tensors="pt") for cut in (old, new)]
     assert torch.equal(encodings[0]["input_ids"], encodings[1]["input_ids"])
     with torch.no_grad():
         some, others = (m(**e) for m, e in zip((theirs, ours), encodings, strict=True))
@@ -111,10 +107,7 @@ def test_folder_is_exported_without_a_run(torch, transformers, folders, tmp_path
 
 def test_folder_without_weights(tmp_path):
     for mode in ("predict", "evaluate", "export"):
-        _, err = bert(f"--mode={mode}", f"--workdir={tmp_path / 'none'}",
-                      f"--output={tmp_path / 'out'}", status=2)  # fmt: skip
-        assert (
-            f"--workdir={tmp_path / 'none'} does not exist, and there is no --" in err
-        )
-        assert err.count("\n") == 1
+        workdir, output = f"--workdir={tmp_path}/none", f"--output={tmp_path / 'out'}"
+        err = refused(f"--mode={mode}", workdir, output)
+        assert f"{workdir} does not exist, and there is no --" in err
     assert not list(tmp_path.iterdir())

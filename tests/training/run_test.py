@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import json
 import math
 from unittest import mock
 
@@ -15,6 +14,7 @@ from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Task
 from bert_jax.training.run import BestScore, EventSchedule
 from configs import tiny
+from tests.micro import write_rows
 
 LONG, SHORT = ({"input_ids": (8, size)} for size in (32, 16))
 
@@ -23,8 +23,7 @@ LONG, SHORT = ({"input_ids": (8, size)} for size in (32, 16))
 def make(tmp_path):
     def history(*phases, lines=()):
         rows = [{"step": at, "split": "dev", "time": 0, "q": q} for at, q in lines]
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / "metrics.jsonl").write_text(text)
+        write_rows(tmp_path / "metrics.jsonl", rows)
         task = mock.create_autospec(Task, instance=True)
         ends = list(itertools.accumulate(steps for steps, _ in phases))
         task.phases.return_value = [
@@ -64,10 +63,8 @@ def test_evaluations_without_a_gain_are_counted_in_each_phase(make):
         found.append(history.should_stop(2))
     assert found == [False, False, False, False, True]
     assert not history.should_stop(0) and not history.should_stop(3)
-    assert history.early_stop(35, 25) == (
-        "early stop at step 35: 2 evaluations no better than step 25's; the result is "
-        "that of step 25"
-    )
+    said = "early stop at step 35: 2 evaluations no better than step 25's"
+    assert history.early_stop(35, 25) == f"{said}; the result is that of step 25"
 
 
 def test_nan_is_never_the_best(make):
@@ -118,13 +115,12 @@ def test_due_steps(num_steps, log, save, evaluate, rows, epoch):
         epochs_end = any((seen + row + 1) % epoch == 0 for row in range(rows) if epoch)
         seen += rows
         last = step == num_steps
-        assert due.should_log(step) == (last or step in range(0, num_steps, log))
-        assert due.should_save(step) == (last or step in range(0, num_steps, save))
         at = bool(evaluate) and step in range(0, num_steps, evaluate)
-        assert due.should_evaluate(step) == (last or at or epochs_end)
-        assert due.any_event(step) == (
-            due.should_log(step) or due.should_save(step) or due.should_evaluate(step)
-        )
+        logs, saves = (last or step in range(0, num_steps, n) for n in (log, save))
+        evaluates = last or at or epochs_end
+        assert due.should_log(step) == logs and due.should_save(step) == saves
+        assert due.should_evaluate(step) == evaluates
+        assert due.any_event(step) == (logs or saves or evaluates)
 
 
 def test_due_evaluations_begin_with_the_first_step():

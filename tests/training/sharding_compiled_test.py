@@ -43,15 +43,10 @@ def compiled(name="bert_adam", **mesh):
         split = sharding.batch_sharding(grid)
         return jax.ShapeDtypeStruct((ROWS, *shape), dtype, sharding=split)
 
-    batch = {
-        "input_ids": rows(LENGTH),
-        "input_mask": rows(LENGTH),
-        "segment_ids": rows(LENGTH),
-        "masked_lm_positions": rows(PREDICTIONS),
-        "masked_lm_ids": rows(PREDICTIONS),
-        "masked_lm_weights": rows(PREDICTIONS, dtype=jnp.float32),
-        "next_sentence_labels": rows(),
-    }
+    names = ("input_ids", "input_mask", "segment_ids")
+    batch = {name: rows(LENGTH) for name in names} | {"next_sentence_labels": rows()}
+    batch |= {f"masked_lm_{name}": rows(PREDICTIONS) for name in ("positions", "ids")}
+    batch["masked_lm_weights"] = rows(PREDICTIONS, dtype=jnp.float32)
     step = program.trace(state, batch, 1).lower().compile()
     own = bytes_per_device((state, batch))
     assert step.memory_analysis().argument_size_in_bytes == own + 8  # and seed and rate

@@ -45,26 +45,28 @@ def refused(micro, tmp_path, capfd):
         (["--mode=trian"], ["mode", "trian"]),
         (["--mode=evaluate"], ["has no checkpoint", "init_from"]),
         (["--config.init_from=/no/model"], ["/no/model"]),
+        (
+            [
+                "--config.tokenizer.vocab_file=VOCABULARY",
+                "--config.model.vocab_size=12",
+            ],
+            ["model.vocab_size=12", "13"],
+        ),
     ],
-    ids=lambda value: value[0][:40] if isinstance(value, list) else None,
+    ids=lambda value: value[0][:40],
 )
-def test_arguments_that_are_wrong(refused, args, words):
-    refused(*args, words=words)
-
-
-def test_config_file_that_is_missing(refused):
-    refused(config="nowhere.py", words=["nowhere.py"])
-    refused(config="configs/tiny.py:size=3", words=["size"])
-
-
-def test_vocabulary_larger_than_the_model(refused, tmp_path):
+def test_arguments_that_are_wrong(refused, tmp_path, args, words):
     path = tmp_path / "vocab.txt"
     path.write_text("".join(f"{piece}\n" for piece in [*SPECIAL, *"abcdefgh"]))
-    refused(
-        f"--config.tokenizer.vocab_file={path}",
-        "--config.model.vocab_size=12",
-        words=["model.vocab_size=12", "13"],
-    )
+    refused(*(arg.replace("VOCABULARY", str(path)) for arg in args), words=words)
+
+
+def test_other_config_is_refused(refused, plain):
+    refused(config="nowhere.py", words=["nowhere.py"])
+    refused(config="configs/tiny.py:size=3", words=["size"])
+    given = ("--config.optimizer.learning_rate=0.5", "--config.seed=3")
+    words = ["optimizer.learning_rate", "0.5", "seed", "another"]
+    refused(*given, workdir=plain, words=words)
 
 
 @pytest.mark.usefixtures("one_device")
@@ -77,20 +79,11 @@ def test_vocabulary_larger_than_the_model(refused, tmp_path):
 )
 def test_rows_that_are_wrong(refused, plain, tmp_path, line, words):
     source, target = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
-    source.write_text('{"text": "fine"}\n' + line + "\n")
+    source.write_text(f'{{"text": "fine"}}\n{line}\n')
     args = "--mode=predict", f"--input={source}", f"--output={target}"
     refused(*args, words=words, workdir=plain)
     assert not target.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
-
-
-def test_work_directory_of_another_config(refused, plain):
-    refused(
-        "--config.optimizer.learning_rate=0.5",
-        "--config.seed=3",
-        workdir=plain,
-        words=["optimizer.learning_rate", "0.5", "seed", "another"],
-    )
 
 
 @pytest.fixture
@@ -112,8 +105,7 @@ def damaged(plain, tmp_path):
 def test_damaged_checkpoint_gives_way_to_the_one_before(micro, damaged, capfd, caplog):
     workdir, damage = damaged
     damage(20)
-    args = [f"--config={micro}", f"--workdir={workdir}"]
-    assert main.main(args) == 0
+    assert main.main([f"--config={micro}", f"--workdir={workdir}"]) == 0
     err = capfd.readouterr().err
     assert "checkpoint 20 cannot be read" in caplog.text
     assert "at step 10 of 20" in err

@@ -1,6 +1,5 @@
 """The classifier for scikit-learn, and rows in place of files."""
 
-import json
 import pickle
 import random
 from types import SimpleNamespace
@@ -14,15 +13,12 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import bert_jax
 from bert_jax.convert import weights
-from bert_jax.errors import UserError
 from bert_jax.estimator import BertClassifier
 from bert_jax.registry import FAMILIES
+from tests.micro import error_line, read_rows
 
 WORDS = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
-NO_DROPOUT = {
-    "model.hidden_dropout_prob": 0.0,
-    "model.attention_probs_dropout_prob": 0.0,
-}
+NO_DROPOUT = {f"model.{x}_dropout_prob": 0.0 for x in ("hidden", "attention_probs")}
 pytestmark = pytest.mark.usefixtures("one_device")
 
 
@@ -38,15 +34,9 @@ def rows(count: int) -> list[dict]:
 
 @pytest.fixture
 def model(plain):
-    small = {"optimizer.learning_rate": 1e-2, **NO_DROPOUT}
-    return BertClassifier(
-        f"{plain}",
-        config="finetune/text:recipe=tiny",
-        num_epochs=6.0,
-        batch_size=16,
-        max_seq_length=16,
-        fields=small,
-    )
+    given = {"fields": {"optimizer.learning_rate": 1e-2, **NO_DROPOUT}}
+    given |= {"num_epochs": 6.0, "batch_size": 16, "max_seq_length": 16}
+    return BertClassifier(f"{plain}", config="finetune/text:recipe=tiny", **given)
 
 
 @pytest.fixture
@@ -79,19 +69,16 @@ def test_classifier_learns_is_pickled_and_searched_over(model, capfd):
     np.testing.assert_array_equal(again.predict_proba(texts[:5]), found)
     stripped = preprocessing.FunctionTransformer(lambda x: [y.strip() for y in x])
     steps = pipeline.make_pipeline(stripped, clone(model))
-    search = model_selection.GridSearchCV(
-        steps,
-        {"bertclassifier__num_epochs": [12]},
-        cv=[(range(64), range(64, 96))],
-        refit=False,
-    )
+    given = {"cv": [(range(64), range(64, 96))], "refit": False}
+    grid = {"bertclassifier__num_epochs": [12]}
+    search = model_selection.GridSearchCV(steps, grid, **given)
     assert search.fit(texts, labels).best_score_ > 0.8
-    with pytest.raises(ValueError, match="text 1: 3 is not a string"):
-        model.predict(["a", 3])
-    with pytest.raises(ValueError, match="y contains NaN"):
-        clone(model).fit(texts[:3], [0.0, 1.0, np.nan])
-    with pytest.raises(ValueError, match="one class"):
-        clone(model).fit(texts, np.zeros(96))
+    for said, ask, *given in (
+        ("text 1: 3 is not a string", model.predict, ["a", 3]),
+        ("y contains NaN", clone(model).fit, texts[:3], [0.0, 1.0, np.nan]),
+        ("one class", clone(model).fit, texts, np.zeros(96)),
+    ):
+        assert said in error_line(ask, *given, error=ValueError)
 
 
 @pytest.mark.parametrize(
@@ -155,12 +142,12 @@ def test_fit_takes_rows(plain, tmp_path):
         found = bert_jax.fit(config, tmp_path / "run", train=rows(40), dev=table)
     assert found.step == 3 and "accuracy" in found.scores["dev"]
     (path,) = (tmp_path / "run" / "rows").glob("dev-*.jsonl")
-    saved = path.read_text().splitlines()
-    assert [json.loads(line) for line in saved] == rows(20)
+    assert read_rows(path) == rows(20)
     (path,) = (tmp_path / "run" / "rows").glob("train-*.jsonl")
     before = path.read_bytes()
-    with pytest.raises(UserError, match="train_file"):
-        bert_jax.fit(config, tmp_path / "run", train=rows(39), dev=table)
+    other = {"train": rows(39), "dev": table}
+    assert "train_file" in error_line(bert_jax.fit, config, tmp_path / "run", **other)
     assert path.read_bytes() == before
-    with pytest.raises(TypeError, match="row 0: 1 is neither a dict nor a text"):
-        bert_jax.fit(config, tmp_path / "other", train=[1])
+    given = {"train": [1], "error": TypeError}
+    line = error_line(bert_jax.fit, config, tmp_path / "other", **given)
+    assert "row 0: 1 is neither a dict nor a text" in line

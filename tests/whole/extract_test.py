@@ -3,6 +3,7 @@
 import collections
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from bert_jax.extract import Extractor
 from bert_jax.training import setup
 from tests import runs
 from tests.close import assert_close
-from tests.micro import bert_config
+from tests.micro import bert_config, read_rows, write_rows
 
 TEXTS = ["the quick brown fox jumps", "a dog", "seven cats watch it go", "the", ""]
 ROWS = [{"text": text} for text in TEXTS]
@@ -24,8 +25,8 @@ pytestmark = pytest.mark.usefixtures("one_device")
 
 
 def extract(plain, tmp_path, rows, *flags, name="out.jsonl", status=0):
-    source, target = tmp_path / "in.jsonl", tmp_path / name
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    target = tmp_path / name
+    source = write_rows(tmp_path / "in.jsonl", rows)
     _, err = runs.here(
         *("--mode=extract", f"--workdir={plain}", f"--input={source}"),
         *(f"--output={target}", *flags),
@@ -110,7 +111,7 @@ def test_words_one_vector_each_and_what_is_cut_is_counted(plain, tmp_path, caplo
     ]
     target = extract(plain, tmp_path, rows, "--config.predict.vectors=words_mean",
                      "--config.predict.layers=-1")  # fmt: skip
-    found = [json.loads(line) for line in target.open()]
+    found = read_rows(target)
     names = [[feature["token"] for feature in row["features"]] for row in found]
     assert names[0] == ["the", "\u200b", "dog's"]
     assert 0 < len(names[1]) < 50 and set(names[1]) == {"quick"}
@@ -139,11 +140,8 @@ def test_extract_one_vector_for_a_text(plain, tmp_path):
         assert_close(tensors["vectors"][0], wanted)
     assert not tensors["vectors"][4].any()
     with safe_open(target, "np") as file:
-        assert file.metadata() == {
-            "layers": "[0, 1]",
-            "combine": "concatenated",
-            "vectors": "mean",
-        }
+        expected = {"layers": "[0, 1]", "combine": "concatenated", "vectors": "mean"}
+        assert file.metadata() == expected
 
 
 def of_fields(model, tokenizer, **fields):
@@ -161,24 +159,27 @@ def test_extract_of_a_causal_model_reads_the_last_separator(plain):
     assert np.flatnonzero(owners == 0).tolist() == [len(owners) - 1]
 
 
-def test_layer_that_is_not_there_is_one_line(plain, tmp_path):
-    error = extract(plain, tmp_path, ROWS, "--config.predict.layers=(2,)", status=2)
-    assert "there is no layer 2" in error
+WRONG = (-1, 'in.jsonl:2: either "text" or "words" is required')
 
 
-@pytest.mark.slow
-def test_extract_row_that_is_wrong_leaves_no_file(plain, tmp_path):
-    rows, layer = [ROWS[0], {"txt": "a"}], "--config.predict.layers=-1"
-    wrong = 'in.jsonl:2: either "text" or "words" is required'
-    for name in ("out.jsonl", "out.safetensors"):
-        assert wrong in extract(plain, tmp_path, rows, layer, name=name, status=2)
+@pytest.mark.parametrize(
+    ("name", "layer", "said"),
+    [
+        ("out.jsonl", 2, "there is no layer 2"),
+        pytest.param("out.jsonl", *WRONG, marks=pytest.mark.slow),
+        pytest.param("out.safetensors", *WRONG, marks=pytest.mark.slow),
+    ],
+)
+def test_layer_or_row_that_is_wrong_leaves_no_file(plain, tmp_path, name, layer, said):
+    layers = f"--config.predict.layers=({layer},)"
+    rows = [ROWS[0], {"txt": "a"}]
+    assert said in extract(plain, tmp_path, rows, layers, name=name, status=2)
 
 
 def test_output_is_checked_before_the_weights_and_is_not_the_input(
     plain, tmp_path, monkeypatch
 ):
-    source = tmp_path / "in.jsonl"
-    source.write_text(json.dumps(ROWS[0]) + "\n")
+    source = Path(write_rows(tmp_path / "in.jsonl", ROWS[:1]))
     (tmp_path / "link.jsonl").symlink_to(source)
 
     def refuse(*_, **__):
@@ -192,6 +193,5 @@ def test_output_is_checked_before_the_weights_and_is_not_the_input(
         (tmp_path / "link.jsonl", "link.jsonl: is --input"),
         (tmp_path / "none" / "out.jsonl", "must be a file in an existing folder"),
     ):
-        _, err = runs.here(*asks, f"--output={target}", status=2)
-        assert wrong in err
-    assert json.loads(source.read_text()) == ROWS[0]
+        assert wrong in runs.here(*asks, f"--output={target}", status=2)[1]
+    assert read_rows(source) == ROWS[:1]

@@ -26,10 +26,8 @@ def test_early_stop_without_progress_and_the_best_is_kept(folder, tmp_path):
     args = (NO_LEARNING, "--config.train.eval_every=4", "--config.train.early_stop=2")
     best = "--config.evaluate.checkpoint=best"
     _, err = run(folder, tmp_path / "run", *args, best)
-    stopped = (
-        "early stop at step 10: 2 evaluations no better than step 4's; the result is"
-    )
-    assert f"{stopped} that of step 4\n" in err and "COLLAPSED" in err
+    stopped = "early stop at step 10: 2 evaluations no better than step 4's"
+    assert f"{stopped}; the result is that of step 4\n" in err and "COLLAPSED" in err
     steps = [line["step"] for line in metrics.read_metrics(tmp_path / "run", "dev")]
     assert steps == [4, 8, 10]
     assert [path.name for path in (tmp_path / "run" / "best").iterdir()] == ["4"]
@@ -63,9 +61,8 @@ def test_stopped_run_says_what_its_checkpoint_lacks(
     asks = ("--mode=predict", f"--input={tmp_path / 'in.jsonl'}")
     before, err = here(f"--workdir={workdir}", *asks)
     assert (lacks not in err) == fitted
-    _, err = here(
-        f"--workdir={workdir}", "--mode=export", f"--output={tmp_path / 'to'}"
-    )
+    export = ("--mode=export", f"--output={tmp_path / 'to'}")
+    _, err = here(f"--workdir={workdir}", *export)
     assert (lacks not in err) == fitted
     here(f"--workdir={workdir}", "--mode=evaluate")
     after, err = here(f"--workdir={workdir}", *asks)

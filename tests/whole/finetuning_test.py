@@ -9,6 +9,7 @@ import pytest
 
 from bert_jax.workdir import metrics
 from tests.close import GRADIENT_TERMS, assert_close
+from tests.micro import read_rows, write_rows
 from tests.reviews import predictions, run, write_reviews
 from tests.runs import losses
 
@@ -16,6 +17,11 @@ from tests.runs import losses
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return write_reviews(tmp_path_factory.mktemp("reviews"))
+
+
+def predicted(workdir):
+    """The rows of a run's predictions."""
+    return [json.loads(line) for line in predictions(workdir).splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +38,8 @@ def test_run_learns_and_says_so(folder, finished):
     assert [line["step"] for line in dev] == [10, 20, 24]
     assert dev[-1]["accuracy"] > 0.9
     assert "majority baseline" in out and "COLLAPSED" not in err
-    rows = [json.loads(line) for line in predictions(workdir).splitlines()]
-    gold = [json.loads(x)["label"] for x in (folder / "dev.jsonl").open()]
-    right = [row["label"] == label for row, label in zip(rows, gold, strict=True)]
+    pairs = zip(predicted(workdir), read_rows(folder / "dev.jsonl"), strict=True)
+    right = [row["label"] == gold["label"] for row, gold in pairs]
     assert np.mean(right) == dev[-1]["accuracy"]
     (best,) = (workdir / "best").iterdir()
     assert int(best.name) == max(dev, key=lambda line: line["accuracy"])["step"]
@@ -43,9 +48,8 @@ def test_run_learns_and_says_so(folder, finished):
 @pytest.mark.slow
 def test_predict_and_evaluate_need_the_work_directory_only(folder, finished, tmp_path):
     workdir, _, _ = finished
-    texts = [json.loads(line) for line in (folder / "dev.jsonl").open()]
-    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in texts))
+    texts, target = read_rows(folder / "dev.jsonl"), tmp_path / "out.jsonl"
+    source = write_rows(tmp_path / "in.jsonl", texts)
     gone = ("--config.task.train_file=/gone.jsonl",)
     shutil.copytree(workdir, tmp_path / "moved")
     workdir = tmp_path / "moved"
@@ -54,9 +58,8 @@ def test_predict_and_evaluate_need_the_work_directory_only(folder, finished, tmp
     config.write_text(text)
     run(folder, workdir, "--mode=predict", f"--input={source}", f"--output={target}",
         *gone)  # fmt: skip
-    rows = [json.loads(line) for line in target.open()]
-    kept = [json.loads(line) for line in predictions(workdir).splitlines()]
-    for row, text, before in zip(rows, texts, kept, strict=True):
+    found = zip(read_rows(target), texts, predicted(workdir), strict=True)
+    for row, text, before in found:
         assert row["text"] == text["text"]
         assert row["label"] == before["label"]
         for name, share in before["scores"].items():
@@ -69,15 +72,9 @@ def test_predict_and_evaluate_need_the_work_directory_only(folder, finished, tmp
     assert predictions(workdir) == before
 
 
-NO_DROPOUT = (
-    "--config.model.hidden_dropout_prob=0.0",
-    "--config.model.attention_probs_dropout_prob=0.0",
-)
-
-
+RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+NO_DROPOUT = tuple(f"--config.model.{rate}=0.0" for rate in RATES)
 NO_DEV = "--config.task.dev_file="
-
-
 # Parts of a batch and rows of several texts draw other masks of dropout.
 WITHOUT_DROPOUT = (
     *("--config.train.micro_batches=2", "--config.task.texts_per_row=2"),
@@ -128,44 +125,31 @@ def test_seeds_side_by_side_are_single_runs(folder, finished, tmp_path):
             strict=True,
         ):
             assert line["accuracy"] == other["accuracy"]
-        rows, others = (
-            [json.loads(x) for x in predictions(path).splitlines()]
-            for path in (mine, single)
-        )
-        for row, other in zip(rows, others, strict=True):
+        for row, other in zip(predicted(mine), predicted(single), strict=True):
             assert row["scores"] == pytest.approx(other["scores"], rel=1e-3, abs=1e-5)
     # A seed's folder is a work directory.
     out, _ = run(folder, tmp_path / "seeds" / "seed_1", "--config.seed=1",
                  "--mode=evaluate")  # fmt: skip
     assert json.loads(out)["step"] == 24
     means = metrics.read_metrics(tmp_path / "seeds", "dev")[-1]
-    each = [
-        metrics.read_metrics(tmp_path / "seeds" / f"seed_{i}", "dev")[-1]
-        for i in (0, 1)
-    ]
-    accuracies = [line["accuracy"] for line in each]
+    each = (tmp_path / "seeds" / f"seed_{i}" for i in (0, 1))
+    accuracies = [metrics.read_metrics(path, "dev")[-1]["accuracy"] for path in each]
     assert means["accuracy"] == pytest.approx(np.mean(accuracies))
     assert means["accuracy_std"] == pytest.approx(np.std(accuracies, ddof=1))
 
 
 @pytest.mark.slow
 def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_path):
-    rows = [json.loads(line) for line in (folder / "train.jsonl").open()]
     names = {"good": "one", "bad": "two"}
-    path = tmp_path / "train.jsonl"
-    path.write_text(
-        "".join(
-            json.dumps({"text": row["text"], "label": names[row["label"]]}) + "\n"
-            for row in rows
-        )
-    )
+    rows = read_rows(folder / "train.jsonl")
+    rows = [{"text": row["text"], "label": names[row["label"]]} for row in rows]
+    path = write_rows(tmp_path / "train.jsonl", rows)
     first = f"--config.init_from={finished[0]}"
     run(folder, tmp_path / "other", first, f"--config.task.train_file={path}",
         NO_DEV, "--config.train.num_steps=1")  # fmt: skip
     taken = json.loads((tmp_path / "other" / "init_from.json").read_text())
-    assert [x.partition("/")[0] for x in taken["initialised"]] == (
-        ["sequence_classification"] * 2
-    )
+    heads = [name.partition("/")[0] for name in taken["initialised"]]
+    assert heads == ["sequence_classification"] * 2
     assert taken["left_over"] == ["sequence_classification (of other labels)"]
 
 
@@ -198,21 +182,14 @@ def test_training_takes_the_steps_of_torch(
 
     model = tmp_path / "model"
     run(folder, finished[0], "--mode=export", f"--output={model}")
-    args = [
-        f"--config.init_from={model}",
-        *NO_DROPOUT,
-        "--config.optimizer.learning_rate=1e-3",
-        NO_DEV,
-    ]
+    args = [f"--config.init_from={model}", "--config.optimizer.learning_rate=1e-3"]
+    args += [*NO_DROPOUT, NO_DEV]
     run(folder, tmp_path / "run", *args)
     config = configuration.load_config(str(folder / "reviews.py"), args)
     task = setup.build_task(config, tmp_path / "run", from_data=True)
-    network = transformers.AutoModelForSequenceClassification.from_pretrained(
-        str(model),
-        num_labels=len(task.labels),
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
+    kind = transformers.AutoModelForSequenceClassification
+    given = {"num_labels": len(task.labels), **dict.fromkeys(RATES, 0.0)}
+    network = kind.from_pretrained(str(model), **given)
     network.train()
     adam = torch_step.adamw(network, config.optimizer, rate=1.0)
     schedule = optimizer.learning_rate_schedule(task.config)
@@ -220,9 +197,8 @@ def test_training_takes_the_steps_of_torch(
     theirs = []
     batches = task.batches(0, slice(None), 0)
     for batch in itertools.islice(batches, task.config.train.num_steps):
-        inputs = {
-            k: torch.from_numpy(v) for k, v in torch_step.model_inputs(batch).items()
-        }
+        inputs = torch_step.model_inputs(batch)
+        inputs = {name: torch.from_numpy(column) for name, column in inputs.items()}
         labels = torch.from_numpy(batch["label"].astype(np.int64))
         loss = network(**inputs, labels=labels).loss
         loss.backward()

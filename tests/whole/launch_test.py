@@ -45,13 +45,9 @@ def fake(tmp_path):
 
     def run(*arguments, root=ROOT, **environment):
         calls.write_text("")
-        base = {
-            "FAKE": str(python),
-            "PYTHON": str(python),
-            "CALLS": str(calls),
-            "BERT_JAX_VENV": str(tmp_path / "venv"),
-            "BERT_JAX_ACCELERATOR": "cpu",
-        }
+        base = {"FAKE": str(python), "PYTHON": str(python), "CALLS": str(calls)}
+        base["BERT_JAX_VENV"] = str(tmp_path / "venv")
+        base["BERT_JAX_ACCELERATOR"] = "cpu"
         done = launch(*arguments, cwd=tmp_path, root=root, **(base | environment))
         return done, calls.read_text().splitlines()
 
@@ -69,9 +65,8 @@ def test_installs_once_and_runs_where_it_was_called(fake, tmp_path):
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert calls[0].startswith("pip -m pip install")
     packages = tmp_path / "venv" / "bert_jax.packages"
-    assert calls[0].endswith(
-        f" --constraint {ROOT}/requirements.txt --requirement {packages} jax"
-    )
+    given = f" --constraint {ROOT}/requirements.txt --requirement {packages} jax"
+    assert calls[0].endswith(given)
     assert packages.read_text() == "packages:\n"
     main = f"{tmp_path} -m bert_jax.main"
     assert calls[1:] == [f"{main} --config=my config.py --mode=train"]
@@ -112,18 +107,13 @@ def test_gpu_gets_its_packages_and_a_cpu_run_keeps_them(
     assert calls[0].endswith(f" {package}")
     assert len(fake("--mode=train")[1]) == 1
     done, _ = fake("--mode=train", BERT_JAX_ACCELERATOR="npu")
-    assert done.stderr == (
-        "error: BERT_JAX_ACCELERATOR=npu: cpu, cuda12, cuda13 or tpu\n"
-    )
+    said = "error: BERT_JAX_ACCELERATOR=npu: cpu, cuda12, cuda13 or tpu\n"
+    assert done.stderr == said
 
 
 @pytest.mark.parametrize(
     ("given", "called"),
-    [
-        ((), "-m not slow tests"),
-        (("--all", "-x"), "-x tests"),
-        ((__file__,), __file__),
-    ],
+    [((), "-m not slow tests"), (("--all", "-x"), "-x tests"), ((__file__,), __file__)],
 )
 def test_tests_that_a_command_selects(fake, tmp_path, given, called):
     """--all has a separate environment. Every test of a named file runs."""

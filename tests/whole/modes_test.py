@@ -14,7 +14,8 @@ from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.training import optimizer, run_config
 from bert_jax.workdir import metrics
-from tests.runs import here, losses, run
+from tests.micro import read_rows, write_rows
+from tests.runs import here, losses, refused, run
 
 
 def test_weights_are_described_without_a_config(plain, tmp_path, monkeypatch):
@@ -23,7 +24,7 @@ def test_weights_are_described_without_a_config(plain, tmp_path, monkeypatch):
     found, _ = here(f"--config.init_from={plain}", "--mode=describe")
     for name in ("parameters", "parameters_with_heads"):
         assert json.loads(found)[name] == json.loads(own)[name]
-    _, error = here("--mode=describe", status=2)
+    error = refused("--mode=describe")
     assert "--workdir=runs does not exist, and there is no --config=FILE" in error
 
 
@@ -34,9 +35,9 @@ def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypat
         {"text": "nothing masked"},
     ]
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(source, rows)
     run(micro, plain, "--mode=predict", f"--input={source}", f"--output={target}")
-    results = [json.loads(line) for line in target.read_text().splitlines()]
+    results = read_rows(target)
     assert [len(row["masks"]) for row in results] == [1, 2, 0]
     for row, result in zip(rows, results, strict=True):
         assert row.items() <= result.items()
@@ -46,9 +47,9 @@ def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypat
             assert len(guesses) == 5
             assert probabilities == sorted(probabilities, reverse=True)
             assert 0 < sum(probabilities) <= 1
-            assert all(
-                guess.keys() == {"token", "id", "probability"} for guess in guesses
-            )
+            assert {*map(frozenset, guesses)} == {
+                frozenset(("token", "id", "probability"))
+            }
     piped = io.TextIOWrapper(io.BytesIO(source.read_bytes()))
     monkeypatch.setattr(sys, "stdin", piped)
     eight = ("--mode=predict", "--config.mesh.data=8")
@@ -57,11 +58,8 @@ def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypat
     for row, full in zip(two, results, strict=True):
         for guesses, more in zip(row["masks"], full["masks"], strict=True):
             assert [g["id"] for g in guesses] == [g["id"] for g in more[:2]]
-            np.testing.assert_allclose(
-                [g["probability"] for g in guesses],
-                [g["probability"] for g in more[:2]],
-                rtol=1e-4,
-            )
+            shares = ([g["probability"] for g in each] for each in (guesses, more[:2]))
+            np.testing.assert_allclose(*shares, rtol=1e-4)
     out, _ = run(micro, plain, "--mode=evaluate")
     numbers = json.loads(out)
     saved = metrics.read_metrics(plain, "dev")[-1]
@@ -125,24 +123,14 @@ def test_export_and_go_on_from_it_with_other_text(micro, plain, tmp_path):
     # The first step begins where the other run ended, not at random values.
     assert losses(workdir)[0] < losses(plain)[0] - 0.5
 
-    _, err = run(
-        micro,
-        tmp_path / "other",
-        *own,
-        f"--config.tokenizer.vocab_file={write_vocabulary(plain, tmp_path)}",
-        status=2,
-    )
+    pieces = (plain / "vocab.txt").read_text().splitlines()
+    pieces[10:12] = reversed(pieces[10:12])
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(pieces) + "\n")
+    vocabulary = f"--config.tokenizer.vocab_file={path}"
+    _, err = run(micro, tmp_path / "other", *own, vocabulary, status=2)
     assert "tokenizer is not that of" in err
     assert not (tmp_path / "other" / "config.json").exists()
-
-
-def write_vocabulary(workdir, folder):
-    """The run's vocabulary with two letters exchanged."""
-    pieces = (workdir / "vocab.txt").read_text().splitlines()
-    pieces[10:12] = reversed(pieces[10:12])
-    path = folder / "vocab.txt"
-    path.write_text("\n".join(pieces) + "\n")
-    return path
 
 
 @pytest.mark.slow

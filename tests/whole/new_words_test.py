@@ -1,7 +1,6 @@
 """Words added to a vocabulary (`tokenizer.add`): rows, answers, export, refusals."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import merge, weights
 from bert_jax.errors import UserError
+from tests.micro import write_rows
 from tests.runs import run
 
 WORDS = ("<drug>", "foxdog")
@@ -61,7 +61,7 @@ def test_add_rows_adds_one_row_a_word_to_each_table(plain, how, spare):
 def test_run_with_new_words_answers_and_exports(plain, tmp_path):
     table, workdir = tmp_path / "train.jsonl", tmp_path / "run"
     rows = [{"text": f"the <drug> fox {n}", "label": n % 2} for n in range(8)]
-    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(table, rows)
     fields = {
         "init_from": plain,
         "tokenizer.add": WORDS,

@@ -26,33 +26,39 @@ def one(micro, once):
     return packed(once, micro).workdir
 
 
-@pytest.fixture(scope="module")
-def task(micro):
-    config = configuration.load_config(micro, [*PACKED])
-    task = tasks.create_task(config)
+def prepared(micro, *more):
+    task = tasks.create_task(configuration.load_config(micro, [*PACKED, *more]))
     task.resolve()
     task.training_data()
     return task
 
 
+@pytest.fixture(scope="module")
+def task(micro):
+    return prepared(micro)
+
+
+def packed_rows(task):
+    """Every packed row of the first phase, its data, and the rows of single pairs."""
+    (phase, _) = loader.phases_of(task.config)
+    data = task._data.prepare_length(phase.max_seq_length)
+    make = loader.row_maker(task.config, phase, data, "train")
+    make_packed, count = loader._packed_maker(task.config, phase, data, make)
+    pairs = np.arange(data.table("train").rows)
+    together = make_packed(np.arange(count), np.zeros(count, int))
+    return together, data, make(pairs, 0 * pairs)
+
+
 @pytest.mark.slow
 def test_losses_and_weights_are_those_of_the_pairs_one_a_row(task):
-    config = task.config
     params = jax.tree.map(lambda x: 10 * x, initial_params(task.init_params))
-    (phase, _) = loader.phases_of(config)
-    data = task._data.prepare_length(phase.max_seq_length)
-    make = loader.row_maker(config, phase, data, "train")
-    make_packed, count = loader._packed_maker(config, phase, data, make)
-    together = make_packed(np.arange(count), np.zeros(count, int))
+    together, _, alone = packed_rows(task)
     assert together["sequence_ids"].max() >= 2
-    pairs = np.arange(data.table("train").rows)
-    alone = make(pairs, 0 * pairs)
     sums = [jax.jit(task.loss)(params, batch, None) for batch in (together, alone)]
     weights = [jax.jit(task.loss_weights)(batch) for batch in (together, alone)]
     assert set(sums[0]) == {"masked_lm_loss", "next_sentence_loss"}
     for name, weight in weights[1].items():
-        assert weights[0][name] == weight
-        assert weight > 0
+        assert weights[0][name] == weight > 0
         np.testing.assert_allclose(sums[0][name], sums[1][name], rtol=1e-5)
 
 
@@ -61,16 +67,10 @@ def test_config_says_how_many_a_row(micro):
     """Losses are those of the pairs one a row, whatever the number."""
     found, params = [], None
     for most in (2, 8):
-        more = f"--config.corpus.packed_pairs={most}"
-        task = tasks.create_task(configuration.load_config(micro, [*PACKED, more]))
-        task.resolve()
-        task.training_data()
-        (phase, _) = loader.phases_of(task.config)
-        data = task._data.prepare_length(phase.max_seq_length)
+        task = prepared(micro, f"--config.corpus.packed_pairs={most}")
+        batch, data, _ = packed_rows(task)
         assert (data.folder / f"packed-{most}.npy").exists()
-        make = loader.row_maker(task.config, phase, data, "train")
-        make_packed, count = loader._packed_maker(task.config, phase, data, make)
-        batch = make_packed(np.arange(count), np.zeros(count, int))
+        phase = loader.phases_of(task.config)[0]
         assert 2 <= batch["sequence_ids"].max() <= most
         named = masking.batch_shapes(task.config, phase)["cls_positions"]
         assert batch["cls_positions"].shape[1] == named[1] == most
@@ -104,10 +104,7 @@ def test_describe_counts_the_rows_as_they_are_computed(micro, task, tmp_path):
     wanted = []
     for step in (0, 19):
         batch = loader.batch_at(task.config, step)
-        (rows, length), predictions = (
-            batch["input_ids"].shape,
-            batch["masked_lm_ids"].shape[1],
-        )
-        sizes = length, predictions, packing.PAIRS
+        rows, length = batch["input_ids"].shape
+        sizes = length, batch["masked_lm_ids"].shape[1], packing.PAIRS
         wanted.append(rows * pretraining_flops(task.model_config, *sizes))
     assert found == wanted

@@ -7,20 +7,12 @@ import pytest
 import bert_jax
 from bert_jax import tokenization
 from bert_jax.data import rows
-from bert_jax.errors import UserError
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from tests.close import assert_close
+from tests.micro import error_line
 
-PIECES = [
-    *tokenization.SPECIAL_TOKENS,
-    "the",
-    "caf",
-    "##e",
-    "cats",
-    "un",
-    "##seen",
-    ".",
-]
+PIECES = [*tokenization.SPECIAL_TOKENS, "the", "caf", "##e", "cats"]
+PIECES += ["un", "##seen", "."]
 TEXTS = ["The café.", "unseen  cats", "東京 the [MASK]"]
 
 
@@ -35,18 +27,14 @@ def columns(tokenizer, texts, texts_b=None):
 
 def test_offsets_are_in_the_text_as_it_was_given(tokenizer):
     found = columns(tokenizer, TEXTS)
-    for row, text in enumerate(TEXTS):
-        there = [
-            text[a:b] for a, b in found["offsets"][row][: len(found["tokens"][row])]
-        ]
-        assert (
-            there
-            == [
-                ["", "The", "caf", "é", ".", ""],
-                ["", "un", "seen", "cats", ""],
-                ["", "東", "京", "the", "[MASK]", ""],
-            ][row]
-        )
+    expected = [
+        ["", "The", "caf", "é", ".", ""],
+        ["", "un", "seen", "cats", ""],
+        ["", "東", "京", "the", "[MASK]", ""],
+    ]
+    for row, (text, parts) in enumerate(zip(TEXTS, expected, strict=True)):
+        places = found["offsets"][row][: len(found["tokens"][row])]
+        assert [text[a:b] for a, b in places] == parts
     np.testing.assert_array_equal(found["word_ids"][1], [-1, 0, 0, 1, -1, -1])
     np.testing.assert_array_equal(found["offsets"][1][-2:], 0)
     np.testing.assert_array_equal(found["input_mask"][1], [1, 1, 1, 1, 1, 0])
@@ -56,9 +44,8 @@ def test_offsets_are_in_the_text_as_it_was_given(tokenizer):
 def test_second_text_counts_from_its_own_start(tokenizer):
     found = columns(tokenizer, ["the cats"], ["unseen cats"])
     second = found["segment_ids"][0] == 1
-    np.testing.assert_array_equal(
-        found["offsets"][0][second], [(0, 2), (2, 6), (7, 11), (0, 0)]
-    )
+    expected = [(0, 2), (2, 6), (7, 11), (0, 0)]
+    np.testing.assert_array_equal(found["offsets"][0][second], expected)
     np.testing.assert_array_equal(found["word_ids"][0][second], [0, 0, 1, -1])
     np.testing.assert_array_equal(found["word_ids"][0][~second], [-1, 0, 1, -1])
 
@@ -82,9 +69,8 @@ def test_they_are_what_the_model_was_given(plain):
 def test_encode_is_as_in_transformers(transformers, tokenizer, tmp_path, texts_b):
     tokenization.save_tokenizer(tokenizer, tmp_path)
     theirs = transformers.BertTokenizerFast(str(tmp_path / "vocab.txt"))
-    expected = theirs(
-        TEXTS, texts_b, padding=True, return_offsets_mapping=True, return_tensors="np"
-    )
+    form = {"return_offsets_mapping": True, "return_tensors": "np"}
+    expected = theirs(TEXTS, texts_b, padding=True, **form)
     found = columns(tokenizer, TEXTS, texts_b)
     for name, column in (
         ("input_ids", "input_ids"),
@@ -105,8 +91,8 @@ def test_model_that_computes_no_numbers_has_no_vectors(plain):
     """Each of its weights is finite."""
     model = bert_jax.load(plain)
     model.params = jax.tree.map(lambda x: x * 1e38, model.params)
-    with pytest.raises(UserError, match="computes NaN or infinity"):
-        model.encode(["the quick fox", "a"])
+    line = error_line(model.encode, ["the quick fox", "a"])
+    assert "computes NaN or infinity" in line
 
 
 @pytest.mark.parametrize("kind", [ANGLED, BRACKETED])

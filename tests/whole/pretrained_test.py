@@ -9,8 +9,8 @@ import pytest
 
 import bert_jax
 from bert_jax import tokenization
-from bert_jax.errors import UserError
 from tests.close import assert_close
+from tests.micro import error_line, write_rows
 from tests.runs import here
 
 TEXTS = ["the quick [MASK] fox", "a lazy dog", "[MASK] cats watch [MASK]"]
@@ -26,21 +26,16 @@ def model(plain):
 def test_answers_are_those_of_the_mode(model, plain, tmp_path):
     rows = [{"text": text, "id": n} for n, text in enumerate(TEXTS)]
     rows.append({"text": "a dog", "text_b": "seven [MASK]"})
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    out, _ = here(
-        f"--workdir={plain}", "--mode=predict", f"--input={tmp_path / 'rows.jsonl'}"
-    )
+    source = write_rows(tmp_path / "rows.jsonl", rows)
+    out, _ = here(f"--workdir={plain}", "--mode=predict", f"--input={source}")
     expected = [json.loads(line) for line in out.splitlines()]
     found = model.predict(rows)
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.keys() == theirs.keys()
         for one, other in zip(ours["masks"], theirs["masks"], strict=True):
             assert [g["token"] for g in one] == [g["token"] for g in other]
-            np.testing.assert_allclose(
-                [g["probability"] for g in one],
-                [g["probability"] for g in other],
-                rtol=1e-4,
-            )
+            shares = ([g["probability"] for g in guesses] for guesses in (one, other))
+            np.testing.assert_allclose(*shares, rtol=1e-4)
     assert model.fill_mask(TEXTS[0]) == model.predict(TEXTS[:1])[0]["masks"]
     assert model.predict([]) == []
     table = model.predict(pyarrow.table({"text": TEXTS}))
@@ -86,22 +81,29 @@ def test_vectors_need_no_pooler(model):
     assert model.encode([])["hidden_states"].shape[::2] == (0, size)
 
 
-def test_fit_says_what_is_wrong(model):
-    with pytest.raises(ValueError, match="row 1: "):
-        model.predict(["a dog", {"words": []}])
-    with pytest.raises(TypeError, match="a list"):
-        model.predict("a dog")
-    for texts, message in (
-        ("a dog", "a list of texts is required, not one str"),
-        ({"a dog"}, "not one set"),
-        ([1, None], "text 0: 1 is not a string"),
-        (np.array(["a", None]), "text 1: None is not a string"),
-        (pyarrow.table({"a": ["a"], "b": ["b"]}), "not a, b: pass one of these"),
-    ):
-        for ask in (model.sentences, model.encode, model.words):
-            with pytest.raises(TypeError, match=message):
-                ask(texts)
-    with pytest.raises(ValueError, match="text 1 is not Unicode"):
-        model.sentences(["a", "\ud83d"])
-    with pytest.raises(UserError, match="no layer 2"):
-        model.words(["a dog"], layers=(2,))
+@pytest.fixture(scope="module")
+def loaded(plain):
+    return bert_jax.load(plain)
+
+
+ALL = "sentences encode words"
+TABLE = pyarrow.table({"a": ["a"], "b": ["b"]})
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "error", "said"),
+    [
+        ("predict", ["a dog", {"words": []}], ValueError, "row 1: "),
+        ("predict", "a dog", TypeError, "a list"),
+        (ALL, "a dog", TypeError, "a list of texts is required, not one str"),
+        (ALL, {"a dog"}, TypeError, "not one set"),
+        (ALL, [1, None], TypeError, "text 0: 1 is not a string"),
+        (ALL, np.array(["a", None]), TypeError, "text 1: None is not a string"),
+        (ALL, TABLE, TypeError, "not a, b: pass one of these"),
+        ("sentences", ["a", "\ud83d"], ValueError, "text 1 is not Unicode"),
+    ],
+)
+def test_texts_that_are_wrong(loaded, names, given, error, said):
+    for name in names.split():
+        assert said in error_line(getattr(loaded, name), given, error=error)
+    assert "no layer 2" in error_line(loaded.words, ["a dog"], layers=(2,))

@@ -7,8 +7,8 @@ import pytest
 import bert_jax
 from bert_jax import tokenization
 from bert_jax.workdir import metrics
-from tests import micro_config, runs
-from tests.runs import finish, start
+from tests import micro_config
+from tests.runs import finish, refused, start
 
 PRETRAINING = """
 config.model.max_position_embeddings = 48
@@ -46,10 +46,9 @@ def test_padding_with_another_id_is_refused_at_the_start(pretrained, tmp_path):
     pieces["<s>"], pieces["<pad>"] = 1, 0
     (tmp_path / "vocab.json").write_text(json.dumps(pieces))
     own = tmp_path / "own.py"
-    own.write_text(
-        'extends = "roberta:size=tiny"\n\ndef get_config(c):\n    return c\n'
-    )
+    own.write_text('extends = "roberta:size=tiny"\n\ndef get_config(c): pass\n')
+    given = (f"--config={own}", f"--workdir={tmp_path / 'run'}")
     vocabulary = f"--config.tokenizer.vocab_file={tmp_path / 'vocab.json'}"
-    _, err = runs.run(own, tmp_path / "run", vocabulary, status=2)
-    assert "the vocabulary's padding has the id 0" in err and err.count("\n") == 1
+    line = refused(*given, vocabulary)
+    assert "the vocabulary's padding has the id 0" in line
     assert not (tmp_path / "run" / "config.json").exists()

@@ -9,6 +9,7 @@ import pytest
 
 from bert_jax.training import inference
 from tests import runs
+from tests.micro import write_rows
 from tests.runs import ask, finish, here
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -17,8 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_device")
 def test_answers_are_those_of_predict(plain, tmp_path):
     rows = [{"text": f"the {'quick ' * n}[MASK] fox", "id": n} for n in range(9)]
     rows.append({"text": "a [MASK]", "text_b": "seven cats"})
-    source = tmp_path / "rows.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = write_rows(tmp_path / "rows.jsonl", rows)
     out, _ = here(f"--workdir={plain}", "--mode=predict", f"--input={source}")
     expected = [json.loads(line) for line in out.splitlines()]
 

@@ -18,9 +18,8 @@ def test_run_of_two_phases(micro, tmp_path):
     out, _ = run(micro, tmp_path / "run", *args, "--config.train.eval_every=10")
     assert len(losses(tmp_path / "run")) == 20
     lines = metrics.read_metrics(tmp_path / "run", "train")
-    lengths = [
-        line["tokens_per_second"] / line["sequences_per_second"] for line in lines
-    ]
+    rates = ("tokens_per_second", "sequences_per_second")
+    lengths = [line[rates[0]] / line[rates[1]] for line in lines]
     assert lengths == pytest.approx([32] * 15 + [24] * 5)
     rates = [line["learning_rate"] for line in lines[15:]]
     assert rates == pytest.approx([0, 5e-4, 6e-4, 4e-4, 2e-4])
@@ -56,10 +55,8 @@ def test_prepare_ends_with_its_folder(micro, tmp_path):
     assert last.startswith("prepared: ")
     for split in ("train", "dev"):
         table = Table.open(Path(last.removeprefix("prepared: ")) / split)
-        assert (
-            set(table) == {"tokens", "size_a", "is_random_next", "source"}
-            and table.rows
-        )
+        names = {"tokens", "size_a", "is_random_next", "source"}
+        assert set(table) == names and table.rows
     assert not (tmp_path / "run").exists()
 
 

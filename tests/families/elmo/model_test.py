@@ -69,13 +69,9 @@ def test_lstm_is_torchs(torch):
         i, j, f, o = np.split(kernel, 4, axis=1)
         both = np.concatenate([i, f, j, o], axis=1).T
         i, j, f, o = np.split(bias, 4)
-        values = {
-            "weight_ih_l0": both[:, :5],
-            "weight_hh_l0": both[:, 5:],
-            "weight_hr_l0": down.T,
-            "bias_ih_l0": np.concatenate([i, f + 1, j, o]),
-            "bias_hh_l0": np.zeros(40),
-        }
+        values = {"weight_ih_l0": both[:, :5], "weight_hh_l0": both[:, 5:]}
+        values |= {"weight_hr_l0": down.T, "bias_hh_l0": np.zeros(40)}
+        values["bias_ih_l0"] = np.concatenate([i, f + 1, j, o])
         theirs.load_state_dict({k: torch.tensor(v.copy()) for k, v in values.items()})
         with torch.no_grad():
             expected, _ = theirs.float()(torch.tensor(np.asarray(x[direction])))
@@ -122,16 +118,15 @@ def test_dropout_is_where_bilm_has_it(monkeypatch):
     module, variables, ids = model(dataclasses.replace(CONFIG, dropout=0.5), rows=1)
     found, _ = jax.jit(module.apply)(variables, ids, ids, key=jax.random.key(0))
     options = {"n_layers": 2, "cell_clip": 0.3, "proj_clip": 0.2}
+    options["use_skip_connections"] = True
     weights = {}
     for i in range(2):
         root = f"RNN_0/RNN/MultiRNNCell/Cell{i}/LSTMCell"
         own = numpy_weights(variables["params"][f"lstm_{i}"], 0)
-        weights |= dict(zip((f"{root}/W_0", f"{root}/B", f"{root}/W_P_0"), own,
-                            strict=True))  # fmt: skip
-    one, two = elmo_numpy.direction(
-        np.asarray(found[0][0, 0]), weights, 0,
-        {**options, "use_skip_connections": True}, drop=lambda x: x * 0.5,
-    )  # fmt: skip
+        names = (f"{root}/W_0", f"{root}/B", f"{root}/W_P_0")
+        weights |= dict(zip(names, own, strict=True))
+    given = (np.asarray(found[0][0, 0]), weights, 0, options)
+    one, two = elmo_numpy.direction(*given, drop=lambda x: x * 0.5)
     assert_close(found[1][0, 0], one)
     assert_close(found[2][0, 0], 0.5 * two)
 

@@ -22,8 +22,7 @@ def make_task(**fields):
     config.task.update({"filters": ("1:3", "2:4"), "max_characters": 6, "unroll": 5})
     config.task.fresh = 0.0
     config.train.batch_size = 2
-    for name, value in fields.items():
-        config.update_from_flattened_dict({name: value})
+    config.update_from_flattened_dict(fields)
     return Elmo(config)
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from bert_jax.errors import UserError
 from bert_jax.families.elmo import characters, streams
 from bert_jax.families.elmo.batches import Windows
 from configs import elmo
+from tests.micro import error_line
 
 LONG = "x" * 10_000
 TRAIN = [["The", "cat", "sat", "."], ["A", "dog", ",", "the", "dog", "."]]
@@ -98,9 +98,8 @@ def epoch_order(data, seed, epoch):
 
 def test_windows_of_two_epochs(prepared, monkeypatch):
     _, data = prepared
-    monkeypatch.setattr(
-        "bert_jax.families.elmo.batches._KEPT", 6
-    )  # rare words are spelt
+    # Rare words are spelt.
+    monkeypatch.setattr("bert_jax.families.elmo.batches._KEPT", 6)
     windows = Windows(data, "train", 9, 12)
     assert windows.places == 24 and windows.steps(2, 3) == 4
     batches = list(itertools.islice(windows.train(0, 2, 3, slice(None), 7), 10))
@@ -135,14 +134,13 @@ def test_prepared_data_is_found_again_without_its_text(prepared, tmp_path):
     kept = streams.prepare(config, data.folder.name)
     assert kept.words == data.words
     config.tokenizer.lowercase = True  # the recorded data has other settings
-    with pytest.raises(UserError, match="the text has changed since the run started"):
-        streams.prepare(config, data.folder.name)
+    line = error_line(streams.prepare, config, data.folder.name)
+    assert "the text has changed since the run started" in line
 
 
 def test_streams_that_cannot_be_prepared(prepared):
     config, data = prepared
-    with pytest.raises(UserError, match="a step takes 30 words, and the text has 24"):
-        Windows(data, "train", 9, 12).steps(5, 6)
+    line = error_line(Windows(data, "train", 9, 12).steps, 5, 6)
+    assert "a step takes 30 words, and the text has 24" in line
     (data.folder / "words.txt").write_bytes(b"\xff")
-    with pytest.raises(UserError, match="delete this folder"):
-        streams.prepare(config)
+    assert "delete this folder" in error_line(streams.prepare, config)

@@ -18,13 +18,8 @@ from tests.tasks.small_squad import gold_answer, squad_row
 from tests.tasks.small_texts import choice_row, text_row
 
 TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
-SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 128,
-    "max_position_embeddings": 24,
-}
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES |= {"intermediate_size": 128, "max_position_embeddings": 24}
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +66,8 @@ def hidden(task, features, groups=1):
     batch = rows.batch(np.arange(len(features) + 1), task.config.task.max_seq_length)
     params = initial_params(task.init_params)
     rng = np.random.default_rng(0)
-    params = jax.tree.map(
-        lambda x: np.float32(4 * np.asarray(x) + 0.1 * rng.normal(size=x.shape)),
-        params,
-    )
+    loud = lambda x: 4 * np.asarray(x) + 0.1 * rng.normal(size=x.shape)  # noqa: E731
+    params = jax.tree.map(lambda x: np.float32(loud(x)), params)
     placed = {name: jnp.asarray(column) for name, column in batch.items()}
     sums = jax.jit(task.loss)(params, placed, None)
     weights = jax.jit(task.loss_weights)(placed)
@@ -86,14 +79,9 @@ def hidden(task, features, groups=1):
     X = batch["input_ids"][:-1].reshape(count, -1)
     M = batch["input_mask"][:-1].reshape(count, -1)
     h, lm_losses = published(t, X, M, 2, 4)
-    head = {
-        name: np.asarray(value, np.float64)
-        for name, value in params[task.heads[0]].items()
-    }
-    assert lm_losses.std() > 0.1 and found.keys() == {
-        task.definition.loss_name,
-        LM_LOSS,
-    }
+    head = {name: np.float64(x) for name, x in params[task.heads[0]].items()}
+    assert lm_losses.std() > 0.1
+    assert found.keys() == {task.definition.loss_name, LM_LOSS}
     assert found[LM_LOSS] == pytest.approx(0.5 * lm_losses.mean(), rel=1e-5)
     return found[task.definition.loss_name], h, X, head
 
@@ -101,12 +89,10 @@ def hidden(task, features, groups=1):
 @pytest.mark.slow
 def test_choices(make):
     """As for ROCStories: each ending after the story, the softmax over both."""
-    task = make("swag.py:")
+    task, story = make("swag.py:"), "seven cats watch"
     examples = [
         choice_row("the quick fox", ("jumps over it", "go"), 0),
-        choice_row(
-            "seven cats watch the lazy dog while", ("it go", "the fox jumps"), 1
-        ),
+        choice_row(f"{story} the lazy dog while", ("it go", "the fox jumps"), 1),
         choice_row("a dog", ("brown", "quick lazy brown"), 1),
     ]
     loss, clf_h, head, features = compare(task, examples, 2)
@@ -215,17 +201,13 @@ def test_question_stands_before_its_context(make):
 
 
 def test_published_values():
-    config = configuration.load_config(
-        "configs/finetune/glue.py:task=qqp,model=gpt", []
-    )
+    spec = "configs/finetune/glue.py:task=qqp,model=gpt"
+    config = configuration.load_config(spec, [])
     optimizer, task = config.optimizer, config.task
     assert (optimizer.learning_rate, optimizer.warmup_fraction) == (6.25e-5, 0.002)
     assert (optimizer.name, optimizer.schedule) == ("openai_adam", "openai_linear")
-    assert (optimizer.eps, optimizer.weight_decay, optimizer.clip_norm) == (
-        1e-8,
-        0.01,
-        1,
-    )
+    assert (optimizer.eps, optimizer.weight_decay) == (1e-8, 0.01)
+    assert optimizer.clip_norm == 1
     assert (config.train.batch_size, config.train.num_epochs) == (32, 3.0)
     assert (task.lm_coef, task.both_orders) == (0.5, True)
 
@@ -245,9 +227,8 @@ def published(t, X, M, n_layer, n_head):
       M: 1 for a token.
     """
     n_ctx = X.shape[1]
-    tokens, positions = (
-        t[f"transformer.{name}_embed.weight"] for name in ("tokens", "positions")
-    )
+    names = ("tokens", "positions")
+    tokens, positions = (t[f"transformer.{name}_embed.weight"] for name in names)
     we = np.concatenate([tokens, positions[:n_ctx]])
     h = we[X] + we[len(tokens) + np.arange(n_ctx)]
     b = np.tril(np.ones((n_ctx, n_ctx)))

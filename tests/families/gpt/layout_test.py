@@ -11,26 +11,19 @@ import bert_jax
 from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import export, layout, weights
-from bert_jax.errors import UserError
 from bert_jax.families.gpt.layout import LAYOUT as GPT
 from bert_jax.families.gpt.model import GptWithHeads
 from bert_jax.families.gpt.vocabulary import BYTE_PAIRS
 from bert_jax.training import run_config, setup, sharding
 from bert_jax.workdir import folder as workdir
 from tests.close import assert_close
+from tests.micro import error_line
 
 TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
-CONFIG = {
-    "architectures": ["OpenAIGPTLMHeadModel"],
-    "model_type": "openai-gpt",
-    "vocab_size": 97,
-    "n_embd": 32,
-    "n_layer": 2,
-    "n_head": 4,
-    "n_positions": 24,
-    "afn": "gelu",
-    "layer_norm_epsilon": 1e-5,
-}
+TEXT_CONFIG = "configs/finetune/text.py:recipe=tiny"
+CONFIG = {"architectures": ["OpenAIGPTLMHeadModel"], "model_type": "openai-gpt"}
+CONFIG |= {"vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4}
+CONFIG |= {"n_positions": 24, "afn": "gelu", "layer_norm_epsilon": 1e-5}
 
 
 def drawn(labels=0):
@@ -49,10 +42,8 @@ def drawn(labels=0):
         shapes[f"h.{layer}.attn.bias"] = (1, 1, 24, 24)
     if labels:
         shapes["score.weight"] = (labels, 32)
-    return {
-        name: rng.normal(0, 0.2, shape).astype(np.float32)
-        for name, shape in shapes.items()
-    }
+    numbers = {name: rng.normal(0, 0.2, shape) for name, shape in shapes.items()}
+    return {name: array.astype(np.float32) for name, array in numbers.items()}
 
 
 def written(path, fields=None, change=None, vocabulary_too=True):
@@ -78,14 +69,11 @@ def finetuned(head, labels, source):
     found = weights.read_weights(source)
     rng = np.random.default_rng(2)
     outputs = max(1, len(labels))
-    own = {
-        "kernel": rng.normal(size=(32, outputs)).astype(np.float32),
-        "bias": rng.normal(size=outputs).astype(np.float32),
-    }
-    name = {
-        "sequence_classification": "OpenAIGPTForSequenceClassification",
-        "multiple_choice": "OpenAIGPTDoubleHeadsModel",
-    }[head]
+    kernel, bias = rng.normal(size=(32, outputs)), rng.normal(size=outputs)
+    own = {"kernel": kernel.astype(np.float32), "bias": bias.astype(np.float32)}
+    is_choice = head == "multiple_choice"
+    name = "DoubleHeadsModel" if is_choice else "ForSequenceClassification"
+    name = f"OpenAIGPT{name}"
     return layout.Weights(found.config, {**found.params, head: own}, name, labels)
 
 
@@ -97,12 +85,9 @@ def tied(tensors):
 
 def same_double_heads(found, expected):
     """Ours and torch's outputs of three examples of two endings are the same."""
-    choices, pieces = (
-        x.detach().numpy() for x in (expected.mc_logits, expected.logits)
-    )
-    assert_close(found["logits"], choices)
+    assert_close(found["logits"], expected.mc_logits.detach().numpy())
     ours = found["lm_logits"].reshape(3, 2, 11, -1)
-    assert_close(ours, pieces)
+    assert_close(ours, expected.logits.detach().numpy())
 
 
 @pytest.fixture
@@ -238,41 +223,32 @@ def test_names_with_a_prefix_and_the_tied_matrix_twice_or_as_the_head_s(make, ch
     ],
 )
 def test_gpt_folder_that_is_wrong_is_one_line(make, fields, change, message):
-    with pytest.raises(UserError) as error:
-        weights.read_weights(make(fields, change))
-    assert message in str(error.value) and "\n" not in str(error.value)
+    assert message in error_line(weights.read_weights, make(fields, change))
 
 
-def test_weights_of_the_other_model_are_one_line(make, tmp_path, make_folder):
-    gpts, berts = make(), make_folder()
-    rows = tmp_path / "rows.csv"
-    rows.write_text("text,label\na dog,yes\na cat,no\n")
-    for spec, source, message in (
-        (
-            "configs/finetune/text.py:recipe=tiny",
-            gpts,
-            "are a GPT's, and the config is",
-        ),
-        ("configs/finetune/text.py:recipe=tiny,model=gpt", berts, "are a BERT's, and"),
-        ("configs/tiny.py", gpts, "or --config=FILE:model=gpt"),
-    ):
-        given = configuration.load_config(spec, [f"--config.init_from={source}"])
-        for asks in (False, True):
-            with pytest.raises(UserError) as error:
-                run_config.config_of(
-                    tmp_path / "none", given, {"init_from": source}, is_inference=asks
-                )
-            assert message in str(error.value) and "\n" not in str(error.value)
+@pytest.mark.parametrize("is_inference", [False, True])
+@pytest.mark.parametrize(
+    ("spec", "source", "said"),
+    [
+        (TEXT_CONFIG, "gpt", "are a GPT's, and the config is"),
+        (f"{TEXT_CONFIG},model=gpt", "bert", "are a BERT's, and"),
+        ("configs/tiny.py", "gpt", "or --config=FILE:model=gpt"),
+    ],
+)
+def test_weights_of_the_other_model_are_one_line(
+    make, tmp_path, make_folder, spec, source, said, is_inference
+):
+    path = make() if source == "gpt" else make_folder()
+    given = configuration.load_config(spec, [f"--config.init_from={path}"])
+    asked = (tmp_path / "none", given, {"init_from": path})
+    assert said in error_line(run_config.config_of, *asked, is_inference=is_inference)
 
 
 def test_run_starts_from_a_released_folder(make, tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("text,label\na dog,yes\na cat,no\n")
-    overrides = [
-        f"--config.init_from={make()}",
-        f"--config.task.train_file={rows}",
-        "--config.task.max_seq_length=16",
-    ]
+    overrides = [f"--config.init_from={make()}", f"--config.task.train_file={rows}"]
+    overrides.append("--config.task.max_seq_length=16")
     spec = "configs/finetune/text.py:model=gpt"
     given = configuration.load_config(spec, overrides)
     config = run_config.config_of(tmp_path / "run", given, {}, is_inference=False)

@@ -17,22 +17,11 @@ from bert_jax.models.heads import init_model
 from tests.close import GRADIENT_TERMS, assert_close
 from tests.micro import bert_config, initial_params
 
-SIZES = {
-    "vocab_size": 61,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 128,
-    "max_position_embeddings": 20,
-}
-CONFIG = bert_config(
-    **SIZES,
-    type_vocab_size=1,
-    hidden_act="gelu_tanh",
-    layer_norm_eps=1e-5,
-    causal=True,
-    architecture="gpt",
-)
+SIZES = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2}
+SIZES |= {"num_attention_heads": 4, "intermediate_size": 128}
+OWN = {"type_vocab_size": 1, "causal": True, "architecture": "gpt"}
+FORM = {"hidden_act": "gelu_tanh", "layer_norm_eps": 1e-5}
+CONFIG = bert_config(**SIZES, **OWN, **FORM, max_position_embeddings=20)
 BATCH, LENGTH = 3, 13
 
 
@@ -79,10 +68,8 @@ def test_logits_and_gradients_are_torch_s():
     params = drawn(model)
     torch, network = theirs(params)
     ids, mask, segments = inputs()
-    given = {
-        "input_ids": torch.tensor(np.asarray(ids)).long(),
-        "attention_mask": torch.tensor(np.asarray(mask)),
-    }
+    given = {"input_ids": torch.tensor(np.asarray(ids)).long()}
+    given["attention_mask"] = torch.tensor(np.asarray(mask))
     expected = network(**given, output_hidden_states=True)
     factors = np.random.default_rng(2).normal(size=(BATCH, LENGTH, 61))
     factors = (factors * np.asarray(mask)[..., None]).astype(np.float32)
@@ -119,10 +106,8 @@ def test_later_tokens_change_nothing_before_them():
     ids, mask, segments = inputs()
     changed = ids.at[:, 6:].set((ids[:, 6:] + 5) % 61)
     run = compiled(model)
-    one, two = (
-        run({"params": params}, x, jnp.ones_like(mask), segments)
-        for x in (ids, changed)
-    )
+    rest = (jnp.ones_like(mask), segments)
+    one, two = (run({"params": params}, x, *rest) for x in (ids, changed))
     for name in ("lm_logits", "logits"):
         np.testing.assert_array_equal(one[name][:, :6], two[name][:, :6])
         assert not np.allclose(one[name][:, 6], two[name][:, 6])
@@ -190,9 +175,7 @@ def test_initial_values_are_normal_and_not_cut():
 
 
 def test_released_sizes():
-    config = bert_config(
-        vocab_size=40478, type_vocab_size=1, causal=True, architecture="gpt"
-    )
+    config = bert_config(vocab_size=40478, **OWN)
     shapes = [p.shape for p in GPT.parameters("bert", config)]
     assert sum(int(np.prod(shape)) for shape in shapes) == 116_534_784
     layer = 2 * 512 * (12 * 768**2) + 4 * 512 * 512 * 768

@@ -9,25 +9,15 @@ import pytest
 from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.data.words import Words
-from bert_jax.errors import UserError
 from bert_jax.families.gpt import vocabulary as byte_pairs
 from bert_jax.families.gpt.vocabulary import BYTE_PAIRS
+from tests.micro import error_line
 
 ODD = (
-    *(
-        "",
-        " ",
-        "caf\u00e9 na\u00efve \u00c5ngstr\u00f6m",
-        "\u4e2d\u6587 text",
-        "it's 3.14%!",
-    ),
-    *(
-        "_start_ a _classify_ <unk> b",
-        "x" * 300,
-        "tab\tnew\nline",
-        "\u200bzero\u00adsoft",
-    ),
-    *("\u2014 dash \u2026 dots", "e\u0301 combining", "UPPER lower", "\U0001f600 face"),
+    *("", " ", "caf\u00e9 na\u00efve \u00c5ngstr\u00f6m", "\u4e2d\u6587 text"),
+    *("it's 3.14%!", "_start_ a _classify_ <unk> b", "x" * 300, "tab\tnew\nline"),
+    *("\u200bzero\u00adsoft", "\u2014 dash \u2026 dots", "e\u0301 combining"),
+    *("UPPER lower", "\U0001f600 face"),
 )
 WORDS = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""
@@ -138,20 +128,18 @@ def test_training_gives_the_size_asked_for_and_always_the_same():
 def test_damaged_vocabulary_is_one_line(folder, tmp_path):
     shutil.copy(folder / "vocab.json", tmp_path / "vocab.json")
     (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\nt\n")
-    with pytest.raises(UserError) as error:
-        tokenization.load(tmp_path / "vocab.json")
-    message = "merges.txt beside it: not the two files of one"
-    assert message in str(error.value) and "\n" not in str(error.value)
+    line = error_line(tokenization.load, tmp_path / "vocab.json")
+    assert "merges.txt beside it: not the two files of one" in line
 
 
 def test_vocabulary_of_the_other_model_is_one_line(folder, tmp_path):
     config = configuration.with_defaults()
     config.tokenizer.vocab_file = str(folder / "vocab.json")
-    with pytest.raises(UserError, match="a vocabulary of byte pairs, but"):
-        tokenization.load_config_tokenizer(config)
+    line = error_line(tokenization.load_config_tokenizer, config)
+    assert "a vocabulary of byte pairs, but" in line
     pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a")
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     config.tokenizer.vocab_file = str(tmp_path / "vocab.txt")
     config.model.architecture = "gpt"
-    with pytest.raises(UserError, match="a vocabulary of WordPieces, but"):
-        tokenization.load_config_tokenizer(config)
+    line = error_line(tokenization.load_config_tokenizer, config)
+    assert "a vocabulary of WordPieces, but" in line

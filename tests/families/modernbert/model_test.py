@@ -12,7 +12,6 @@ import pytest
 from flax.traverse_util import unflatten_dict
 
 from bert_jax.config import configuration
-from bert_jax.errors import UserError
 from bert_jax.families.modernbert.layout import LAYOUT
 from bert_jax.families.modernbert.model import (
     ModernBert,
@@ -25,7 +24,7 @@ from bert_jax.models.heads import count_parameters, init_model
 from bert_jax.training import optimizer
 from tests.close import GRADIENT_TERMS, assert_close
 from tests.families.modernbert.modernbert_folders import drawn, fields
-from tests.micro import initial_params
+from tests.micro import error_line, initial_params
 
 PACKED = [[17, 13, 9], [25, 12]]  # tokens of the texts of two rows of 40
 
@@ -143,12 +142,8 @@ def base(**more):
 
 def test_size_of_base():
     """149 M with the masked LM's head, as published."""
-    shapes = jax.eval_shape(
-        lambda: init_model(
-            ModernBertForPreTraining(base()), jax.random.key(0), inputs=4
-        )
-    )
-    params = nn.meta.unbox(shapes)
+    init = partial(init_model, ModernBertForPreTraining(base()), inputs=4)
+    params = nn.meta.unbox(jax.eval_shape(init, jax.random.key(0)))
     assert count_parameters(params) == 149_655_232
     head = count_parameters(params["bert"]["head"]) + 50_368
     assert count_parameters(params) - head == 149_014_272
@@ -157,9 +152,7 @@ def test_size_of_base():
 @pytest.mark.slow
 def test_initial_values():
     """As `_init_weights` of `transformers`."""
-    config = dataclasses.replace(
-        base(num_hidden_layers=2), vocab_size=100, num_hidden_layers=2
-    )
+    config = dataclasses.replace(base(num_hidden_layers=2), vocab_size=100)
     model = ModernBertWithHeads(config, ("sequence_classification",), labels=3)
     params = initial_params(partial(init_model, model, inputs=3))
     layer = params["bert"]["encoder"]["layer_0"]
@@ -184,10 +177,7 @@ def test_norms_do_not_decay():
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("positions", "learnt"), ("local_attention", 7)],
+    ("field", "value"), [("positions", "learnt"), ("local_attention", 7)]
 )
 def test_modernbert_refuses_what_it_is_not(field, value):
-    with pytest.raises(UserError, match=r"config\.model\.") as error:
-        base(**{field: value})
-    assert "\n" not in str(error.value)
+    assert "config.model." in error_line(base, **{field: value})

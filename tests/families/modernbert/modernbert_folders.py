@@ -10,48 +10,25 @@ from bert_jax.convert import layout as core
 from bert_jax.families.modernbert.layout import LAYOUT
 
 ARCHITECTURES = sorted(LAYOUT.architectures)
-SIZES = {
-    # Windows of 4 to each side, far fewer than the tokens.
-    "wide": {
-        "vocab_size": 61,
-        "hidden_size": 48,
-        "intermediate_size": 40,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 3,
-        "max_position_embeddings": 40,
-        "local_attention": 8,
-    },
-    "deep": {
-        "vocab_size": 97,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 64,
-        "local_attention": 16,
-        "global_attn_every_n_layers": 2,
-        "classifier_pooling": "mean",
-    },
-    # The published Base, except for the number of tokens.
-    "base": {"vocab_size": 640},
-}
+NAMES = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads")
+NAMES += ("max_position_embeddings", "local_attention")
+# Windows of 4 to each side, far fewer than the tokens.
+WIDE = dict(zip(NAMES, (61, 48, 40, 3, 40, 8), strict=True), num_hidden_layers=4)
+DEEP = dict(zip(NAMES, (97, 32, 48, 4, 64, 16), strict=True), num_hidden_layers=4)
+DEEP |= {"global_attn_every_n_layers": 2, "classifier_pooling": "mean"}
+# "base": the published Base, except for the number of tokens.
+SIZES = {"wide": WIDE, "deep": DEEP, "base": {"vocab_size": 640}}
 
 
 def fields(architecture, size, **more):
     """Returns the fields of config.json. A classifier has three labels."""
     special = {"pad_token_id": 0, "bos_token_id": 1, "cls_token_id": 1}
+    special |= {"sep_token_id": 2, "eos_token_id": 2}
     labels = {str(i): f"LABEL_{i}" for i in range(3)}
     labelled = set(LAYOUT.architectures[architecture]) & set(core.LABELLED_HEADS)
-    return {
-        "architectures": [architecture],
-        "model_type": "modernbert",
-        **special,
-        "sep_token_id": 2,
-        "eos_token_id": 2,
-        **SIZES[size],
-        **({"id2label": labels} if labelled else {}),
-        **more,
-    }
+    found = {"architectures": [architecture], "model_type": "modernbert", **special}
+    found |= {**SIZES[size], **({"id2label": labels} if labelled else {})}
+    return found | more
 
 
 def drawn(given, seed=3, loudness=1.0):
@@ -97,11 +74,7 @@ def inputs(given, length=0, seed=4):
     lengths = np.array([length, 5, length - 3, 1]).reshape(4, *(1 for _ in choices), 1)
     mask = np.broadcast_to(np.arange(length) < lengths, (4, *choices, length))
     # Piece 0 is padding: `transformers` gives its embedding no gradient.
-    ids = np.ascontiguousarray(
-        random.randint(1, given["vocab_size"], mask.shape) * mask
-    )
-    return {
-        "input_ids": ids,
-        "input_mask": mask.astype(np.int64, order="C"),
-        "segment_ids": np.zeros(ids.shape, np.int64),
-    }
+    ids = random.randint(1, given["vocab_size"], mask.shape) * mask
+    columns = {"input_ids": np.ascontiguousarray(ids)}
+    columns["input_mask"] = mask.astype(np.int64, order="C")
+    return columns | {"segment_ids": np.zeros(ids.shape, np.int64)}

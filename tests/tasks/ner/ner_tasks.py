@@ -1,7 +1,7 @@
 """Tasks of tagged words, of a few letters each."""
 
-from bert_jax.tasks import create_task
 from configs.finetune import ner
+from tests.tasks.small_texts import resolved
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES += [*"abcdefghijklmnopqrstuvwxyzPU.", *(f"##{c}" for c in "abcdefghijklmnop")]
@@ -12,16 +12,9 @@ def task_in(folder):
     """Makes a task of the texts of its files."""
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
 
-    def make(
-        train=TRAIN,
-        dev="",
-        test="",
-        vocab=folder / "vocab.txt",
-        lowercase=False,
-        **fields,
-    ):
+    def make(train=TRAIN, dev="", test="", vocab=None, lowercase=False, **fields):
         config = ner.get_config("tiny")
-        config.tokenizer.vocab_file = str(vocab)
+        config.tokenizer.vocab_file = str(vocab or folder / "vocab.txt")
         config.tokenizer.lowercase = lowercase
         for split, text in {"train": train, "dev": dev, "test": test}.items():
             if text:
@@ -29,9 +22,7 @@ def task_in(folder):
                 path.write_text(text, encoding="utf-8", newline="")
                 config.task[f"{split}_file"] = str(path)
         config.task.update(fields)
-        made = create_task(config)
-        made.resolve()
-        return made
+        return resolved(config)
 
     return make
 

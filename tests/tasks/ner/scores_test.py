@@ -101,13 +101,10 @@ def cases(prefixes, count, seed=0):
         gold = [
             rng.choices(few, k=rng.randint(1, 12)) for _ in range(rng.randint(1, 5))
         ]
-        yield (
-            gold,
-            [
-                [rng.choice(tags) if rng.random() < noise else t for t in g]
-                for g in gold
-            ],
-        )
+        guessed = [
+            [rng.choice(tags) if rng.random() < noise else t for t in g] for g in gold
+        ]
+        yield gold, guessed
 
 
 # What the script itself (version 2004-01-26, in Perl) counted in `cases(prefixes,
@@ -145,22 +142,16 @@ def test_equal_to_seqeval():
     metrics = pytest.importorskip("seqeval.metrics", reason="the parity extra")
     for gold, guessed in cases("BIES", 1500):
         for sentence in gold:
-            theirs = [
-                ("" if kind == "_" else kind, start, last + 1)
-                for kind, start, last in metrics.sequence_labeling.get_entities(
-                    sentence
-                )
-            ]
+            entities = metrics.sequence_labeling.get_entities(sentence)
+            theirs = [(x.strip("_"), start, last + 1) for x, start, last in entities]
             assert find_entities(sentence) == theirs
             bilou = [tag[0].translate(BILOU) + tag[1:] for tag in sentence]
             assert find_entities(bilou) == theirs
         with warnings.catch_warnings():  # nothing found, or nothing there
             warnings.simplefilter("ignore")
-            theirs = [
-                metrics.precision_score(gold, guessed, zero_division=0),
-                metrics.recall_score(gold, guessed, zero_division=0),
-                metrics.f1_score(gold, guessed, zero_division=0),
-            ]
+            names = ("precision", "recall", "f1")
+            scores = (getattr(metrics, f"{name}_score") for name in names)
+            theirs = [score(gold, guessed, zero_division=0) for score in scores]
         assert [*entity_scores(gold, guessed).values()] == pytest.approx(theirs)
 
 

@@ -49,15 +49,11 @@ def ask(made, rows):
 
 def test_predict_words(task):
     rows = [{"words": ["a", "Pa.", "Ub", "\x00"]}, {"words": ["d"]}, {"words": ["a"]}]
+    first = {"type": "X", "start": 1, "end": 3, "words": ["Pa.", "Ub"]}
+    second = {"type": "Y", "start": 0, "end": 1, "words": ["d"]}
     assert ask(task(), rows) == [
-        {
-            "tags": ["O", "B-X", "I-X", "O"],
-            "entities": [{"type": "X", "start": 1, "end": 3, "words": ["Pa.", "Ub"]}],
-        },
-        {
-            "tags": ["B-Y"],
-            "entities": [{"type": "Y", "start": 0, "end": 1, "words": ["d"]}],
-        },
+        {"tags": ["O", "B-X", "I-X", "O"], "entities": [first]},
+        {"tags": ["B-Y"], "entities": [second]},
         {"tags": ["O"], "entities": []},
     ]
 
@@ -135,10 +131,7 @@ def test_rows_are_no_context_of_each_other(task):
     assert [pieces(made, f)[1:-1] for f in features] == [["a"], ["b", "c"]]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [{"words": ["a"], "text": "a"}, {"words": ["a", ""]}],
-)
+@pytest.mark.parametrize("row", [{"words": ["a"], "text": "a"}, {"words": ["a", ""]}])
 def test_rows_that_are_wrong(task, row):
     with pytest.raises(ValueError, match=r'"words"|"text"'):
         task().parse_row(row)

@@ -1,5 +1,7 @@
 """Words and tags become features and come back, whatever their length."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import tokenization
-from bert_jax.errors import UserError
 from bert_jax.tasks.ner.task import add_context, cut_words
+from tests.micro import error_line
 from tests.tasks.ner.ner_tasks import encoded, pieces, task_in
 from tests.tasks.small_texts import write_predictions
 
@@ -22,10 +24,8 @@ def gold_outputs(task, features):
     """Logits that are highest at each tag, and padding."""
     eye = np.eye(len(task.labels) + 1)[:, :-1]
     padding = np.zeros((3, len(task.labels)))
-    return [
-        {"logits": np.concatenate([eye[f.columns["labels"]], padding])}
-        for f in features
-    ]
+    labels = (feature.columns["labels"] for feature in features)
+    return [{"logits": np.concatenate([eye[own], padding])} for own in labels]
 
 
 def test_labels_are_those_of_the_training_data(task):
@@ -56,24 +56,18 @@ def test_words_of_no_piece_and_of_many_keep_their_tags(task):
     assert all(len(f.columns["input_ids"]) <= 20 for f in features)
     # As words of the text, not as the special tokens.
     assert sum(pieces(made, f).count("[SEP]") for f in features) == len(features)
-    answers = made.definition.decode_answers(
-        made.examples("dev"), features, gold_outputs(made, features)
-    )
+    outputs = gold_outputs(made, features)
+    answers = made.definition.decode_answers(made.examples("dev"), features, outputs)
     assert answers == [["B-X", "I-X", "O", "B-Y"]]
     assert made.notices == {"dev: sentences longer than max_seq_length, split": 1}
 
 
 def test_windows_of_a_long_sentence_overlap(task):
     made = task(dev="".join(f"{c}\tO\n" for c in "abcdefghij"), max_seq_length=8)
-    windows = [
-        (pieces(made, f)[1:-1], f.columns["labels"]) for f in encoded(made, "dev")
-    ]
-    assert ["".join(words) for words, _ in windows] == [
-        "abcdef",
-        "cdefgh",
-        "efghij",
-        "efghij",
-    ]
+    features = encoded(made, "dev")
+    windows = [(pieces(made, f)[1:-1], f.columns["labels"]) for f in features]
+    found = ["".join(words) for words, _ in windows]
+    assert found == ["abcdef", "cdefgh", "efghij", "efghij"]
     tagged = [
         "".join(w for w, label in zip(words, labels[1:-1], strict=True) if label == 0)
         for words, labels in windows
@@ -131,11 +125,9 @@ def test_windows(data):
 )
 def test_gold_logits_give_full_marks(task, fields):
     made = task(dev=DOCUMENTS.replace("c O\nd O", "c B-X\nd I-X"), **fields)
-    features = encoded(made, "dev")
-    examples = made.examples("dev")
-    answers = made.definition.decode_answers(
-        examples, features, gold_outputs(made, features)
-    )
+    features, examples = encoded(made, "dev"), made.examples("dev")
+    outputs = gold_outputs(made, features)
+    answers = made.definition.decode_answers(examples, features, outputs)
     scores = made.definition.scores(examples, answers)
     assert scores == dict.fromkeys(("precision", "recall", "f1", "accuracy"), 1.0)
 
@@ -146,12 +138,8 @@ def test_scores_and_the_file(task, tmp_path):
     examples = made.examples("dev")
     answers = [["B-X", "I-X"], ["O"]]
     scores = made.definition.scores(examples, answers)
-    assert scores == {
-        "precision": 1.0,
-        "recall": 0.5,
-        "f1": pytest.approx(2 / 3),
-        "accuracy": pytest.approx(2 / 3),
-    }
+    third = pytest.approx(2 / 3)
+    assert scores == {"precision": 1.0, "recall": 0.5, "f1": third, "accuracy": third}
     write_predictions(made, tmp_path / "predictions", "dev", examples, answers)
     text = (tmp_path / "predictions" / "dev.conll").read_text()
     assert text == "a\tB-X\tB-X\nb\tI-X\tI-X\n\nc\tB-Y\tO\n"
@@ -168,9 +156,8 @@ def test_parts_of_speech(task):
     assert made.main_score == "accuracy"
     examples = made.examples("dev")
     assert made.definition.scores(examples, [["NN", "V"]]) == {"accuracy": 0.5}
-    assert made.definition.format_answer(made.parse_row({"words": ["a"]}), ["NN"]) == {
-        "tags": ["NN"]
-    }
+    row = made.parse_row({"words": ["a"]})
+    assert made.definition.format_answer(row, ["NN"]) == {"tags": ["NN"]}
 
 
 def test_test_file_without_tags(task, tmp_path):
@@ -194,20 +181,15 @@ def test_tag_that_training_never_saw_counts_as_wrong(task):
 
 
 @pytest.mark.parametrize(
-    ("texts", "fields", "message"),
+    ("given", "said"),
     [
-        (
-            {"train": "a NN\n"},
-            {},
-            "train.conll:1: the tag 'NN' has no prefix.*scheme=none",
-        ),
-        ({}, {"labels": ("O", "B-X", "B-Y")}, "train.conll:2: the tag 'I-X' is not in"),
+        ({"train": "a NN\n"}, ":1: the tag 'NN' has no prefix.*scheme=none"),
+        ({"labels": ("O", "B-X", "B-Y")}, ":2: the tag 'I-X' is not in"),
     ],
 )
-def test_ner_says_what_is_wrong(task, texts, fields, message):
-    with pytest.raises(UserError, match=message):
-        made = task(**texts, **fields)
-        made.training_data(), made.splits
+def test_ner_says_what_is_wrong(task, given, said):
+    line = error_line(lambda: task(**given).training_data())
+    assert re.search(f"train.conll{said}", line)
 
 
 @pytest.mark.slow
@@ -216,21 +198,16 @@ def test_loss_is_the_mean_over_tagged_words(task):
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(2, 4, 3)).astype(np.float32)
     labels = np.array([[-1, 2, -1, 0], [1, 1, -1, -1]])
-    batch = {"labels": jnp.array(labels), "row_weights": jnp.array([1.0, 1.0])}
+    batch = {"labels": jnp.array(labels)}
     shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     losses = [-np.log(shares[0, 1, 2]), -np.log(shares[0, 3, 0])]
     losses += [-np.log(shares[1, 0, 1]), -np.log(shares[1, 1, 1])]
-    found = made.definition.row_losses(
-        {"logits": jnp.array(logits)}, batch
-    ) * made.definition.row_weights(batch)
-    assert float(jnp.sum(found)) == pytest.approx(np.sum(losses), rel=1e-6)
-    assert made.loss_weights(batch) == {"tagging_loss": 4}
-    batch["row_weights"] = jnp.array([1.0, 0.0])
-    found = made.definition.row_losses(
-        {"logits": jnp.array(logits)}, batch
-    ) * made.definition.row_weights(batch)
-    assert float(jnp.sum(found)) == pytest.approx(np.sum(losses[:2]), rel=1e-6)
-    assert made.loss_weights(batch) == {"tagging_loss": 2}
+    for weights, count in (([1.0, 1.0], 4), ([1.0, 0.0], 2)):
+        batch["row_weights"] = jnp.array(weights)
+        found = made.definition.row_losses({"logits": jnp.array(logits)}, batch)
+        found = jnp.sum(found * made.definition.row_weights(batch))
+        assert float(found) == pytest.approx(np.sum(losses[:count]), rel=1e-6)
+        assert made.loss_weights(batch) == {"tagging_loss": count}
 
 
 @pytest.mark.slow

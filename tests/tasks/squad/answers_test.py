@@ -84,14 +84,9 @@ def test_n_best_as_published(given, own, size, longest, null_answers, context):
         Window(Span(2, 4), 3, np.array([*~first[2:], True, True]), offsets),
     ]
     logits = [tuple(np.array(side, np.float32) for side in pair) for pair in given]
-    prediction = squad_answers.best_answers(
-        context,
-        windows,
-        logits,
-        n_best_size=size,
-        max_answer_length=longest,
-        null_answers=null_answers,
-    )
+    limits = {"n_best_size": size, "max_answer_length": longest}
+    limits["null_answers"] = null_answers
+    prediction = squad_answers.best_answers(context, windows, logits, **limits)
 
     def text(number, start, end):
         shift = windows[number].span.start - 3
@@ -138,14 +133,12 @@ def test_gold_spans_as_logits(shared_data, tmp_path):
     config.task.train_file = config.task.dev_file = path
     task = create_task(config)
     features, examples = task.encode_examples("train"), task.examples("dev")
-    predictions = task.definition.decode_answers(
-        examples, features, list(gold_logits(features))
-    )
-
-    trained = [f for f in features if f.columns["start_positions"]]
+    logits = [*gold_logits(features)]
+    predictions = task.definition.decode_answers(examples, features, logits)
     lengths = {
         f.example: f.columns["end_positions"] - f.columns["start_positions"] + 1
-        for f in trained
+        for f in features
+        if f.columns["start_positions"]
     }
     reasons = Counter()
     kept = []
@@ -177,9 +170,8 @@ def test_gold_spans_as_logits(shared_data, tmp_path):
     assert numbers["NoAns_exact"] == numbers["NoAns_f1"] == 100
     assert numbers["HasAns_exact"] > 99.7
     assert task.fitted["null_threshold"] == numbers["null_threshold"]
-    some = task.definition.scores(
-        [examples[i] for i in kept], [predictions[i] for i in kept]
-    )
+    parts = ([given[i] for i in kept] for given in (examples, predictions))
+    some = task.definition.scores(*parts)
     assert some["exact_match"] == some["f1"] == 100
 
 
@@ -203,9 +195,8 @@ def test_text_is_cut_out_of_the_context(shared_data):
         result = task.definition.format_answer(example, answer)
         assert context[result["start"] : result["end"]] == result["answer"]
         found.append(result["answer"])
-    assert (
-        "".join(found) == "UnCAFE\u0301\u0302\u00c9lana\u0000b\u4e2d\u6587\U0001f600."
-    )
+    text = "UnCAFE\u0301\u0302\u00c9lana\u0000b\u4e2d\u6587\U0001f600."
+    assert "".join(found) == text
     assert found[1] == "CAFE\u0301\u0302"
 
 

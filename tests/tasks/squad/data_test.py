@@ -10,35 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.errors import UserError
 from bert_jax.tasks.squad import data as squad
+from tests.micro import error_line
 from tests.tasks.small_squad import gold_answer, squad_row
 
-GOOD = {
-    "data": [
-        {
-            "paragraphs": [
-                {
-                    "context": "Caf\u00e9 au lait\u2028is hot.",
-                    "qas": [
-                        {
-                            "id": 7,
-                            "question": "What is hot?",
-                            "answers": [{"text": "lait", "answer_start": 8}],
-                        },
-                        {
-                            "id": "x",
-                            "question": "",
-                            "answers": [],
-                            "is_impossible": True,
-                        },
-                        {"id": "x", "question": "Who?\u0000"},
-                    ],
-                }
-            ]
-        }
-    ]
-}
+QUESTIONS = [
+    {
+        "id": 7,
+        "question": "What is hot?",
+        "answers": [{"text": "lait", "answer_start": 8}],
+    },
+    {"id": "x", "question": "", "answers": [], "is_impossible": True},
+    {"id": "x", "question": "Who?\u0000"},
+]
+CONTEXT = "Caf\u00e9 au lait\u2028is hot."
+GOOD = {"data": [{"paragraphs": [{"context": CONTEXT, "qas": QUESTIONS}]}]}
 
 
 def test_squad_questions_that_are_read(tmp_path):
@@ -49,31 +35,21 @@ def test_squad_questions_that_are_read(tmp_path):
     }.items():
         (tmp_path / name).write_bytes(content)
         examples = squad.read_questions(tmp_path / name)
-        context = GOOD["data"][0]["paragraphs"][0]["context"]
         assert examples == [
-            squad_row("7", "What is hot?", context, [gold_answer("lait", 8)]),
-            squad_row("x", "", context, [], True),
-            squad_row("x", "Who?\u0000", context, None),
+            squad_row("7", "What is hot?", CONTEXT, [gold_answer("lait", 8)]),
+            squad_row("x", "", CONTEXT, [], True),
+            squad_row("x", "Who?\u0000", CONTEXT, None),
         ]
 
 
-ROWS = [
-    {
-        "id": str(number),
-        "title": "",
-        "context": "Ann lives in Rome.",
-        "question": "Where?",
-        "answers": answers,
-    }
-    for number, answers in enumerate(
-        [
-            {"text": ["Rome", "in Rome"], "answer_start": [13, 10]},
-            {"text": [], "answer_start": []},
-            [{"text": "Rome", "answer_start": 13}],
-            None,
-        ]
-    )
+ANSWERS = [
+    {"text": ["Rome", "in Rome"], "answer_start": [13, 10]},
+    {"text": [], "answer_start": []},
+    [{"text": "Rome", "answer_start": 13}],
+    None,
 ]
+ASKED = {"title": "", "context": "Ann lives in Rome.", "question": "Where?"}
+ROWS = [{"id": str(n), **ASKED, "answers": own} for n, own in enumerate(ANSWERS)]
 
 
 @pytest.mark.parametrize(
@@ -137,10 +113,8 @@ def test_answers_composed_otherwise(tmp_path, answer, context, text, counted):
     expected = composed(answer, context)
     begin = len(composed(before, context))
     assert found["text"] == expected
-    assert squad.find_answer(example["context"], found) == (
-        begin,
-        begin + len(expected),
-    )
+    place = squad.find_answer(example["context"], found)
+    assert place == (begin, begin + len(expected))
 
 
 @pytest.mark.slow
@@ -258,8 +232,5 @@ QUESTION = (*PARAGRAPH, "qas", 0)
 def test_squad_files_that_are_bad(tmp_path, content, message):
     path = tmp_path / "bad.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(UserError) as error:
-        squad.read_questions(path)
-    assert str(error.value).startswith(str(path))
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
+    line = error_line(squad.read_questions, path)
+    assert line.startswith(str(path)) and message in line

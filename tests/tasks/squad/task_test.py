@@ -1,6 +1,7 @@
 """SQuAD's task: windows, loss, scores, files, values that are wrong."""
 
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +10,10 @@ import pytest
 from scipy import special
 
 from bert_jax.data.rows import Rows
-from bert_jax.errors import UserError
 from bert_jax.tasks import create_task
 from bert_jax.tasks.squad import scores
 from configs.finetune import squad
+from tests.micro import error_line
 from tests.tasks.small_squad import small_config
 from tests.tasks.small_texts import write_predictions
 
@@ -43,6 +44,12 @@ def write(tmp_path):
     return write
 
 
+def decoded(task, outputs):
+    """The answers to the questions of dev that are in these outputs."""
+    features = task.encode_examples("dev")
+    return task.definition.decode_answers(task.examples("dev"), features, outputs)
+
+
 @pytest.mark.slow
 def test_loss_by_hand_whatever_the_padding(config, write):
     config.task.train_file = write(
@@ -63,13 +70,9 @@ def test_loss_by_hand_whatever_the_padding(config, write):
     for length in (12, 20):
         batch = rows.batch(np.arange(5), length)  # the last row fills it up
         batch = jax.tree.map(jnp.asarray, batch)
-        losses = task.definition.row_losses(
-            {
-                "start_logits": jnp.asarray(logits[0, :, :length]),
-                "end_logits": jnp.asarray(logits[1, :, :length]),
-            },
-            batch,
-        )
+        names = ("start_logits", "end_logits")
+        given = zip(names, jnp.asarray(logits[:, :, :length]), strict=True)
+        losses = task.definition.row_losses(dict(given), batch)
         loss = jnp.sum(task.definition.row_weights(batch) * losses)
         assert float(loss) == pytest.approx(total, rel=1e-6)
         assert task.loss_weights(batch) == {"span_loss": 4}
@@ -105,26 +108,20 @@ def test_squad_without_null_answers(config, write):
     task = create_task(config)
     assert [f.example for f in task.encode_examples("train")] == [1]
     examples = task.examples("dev")
-    outputs = [
-        {"start_logits": logits, "end_logits": logits}
-        for logits in np.float32([[0, 0, 0, 1, 2, 0], [0, 0, 0, 2, 1, 0]])
-    ]
-    answers = task.definition.decode_answers(
-        examples, task.encode_examples("dev"), outputs
-    )
+    logits = np.float32([[0, 0, 0, 1, 2, 0], [0, 0, 0, 2, 1, 0]])
+    outputs = [{"start_logits": row, "end_logits": row} for row in logits]
+    answers = decoded(task, outputs)
     assert [answer.guesses[0].text for answer in answers] == ["b", "c"]
-    assert task.definition.scores(examples, answers) == {
-        "exact_match": 100.0,
-        "f1": 100.0,
-    }
+    full = {"exact_match": 100.0, "f1": 100.0}
+    assert task.definition.scores(examples, answers) == full
     assert task.definition.baseline_scores(examples) == {}
     assert task.notices == {
         "train: questions without an answer (task.null_answers is off), left out": 1,
         "dev: questions without an answer, not scored": 1,
     }
     config.task.train_file = write(("a b", "c", []))
-    with pytest.raises(UserError, match=r"file\.json: no question has an answer.*null"):
-        create_task(config).encode_examples("train")
+    line = error_line(create_task(config).encode_examples, "train")
+    assert re.search(r"file\.json: no question has an answer.*null", line)
 
 
 def test_unlabelled_questions_have_no_scores(config, write):
@@ -132,9 +129,7 @@ def test_unlabelled_questions_have_no_scores(config, write):
     task = create_task(config)
     examples = task.examples("dev")
     output = {name: np.zeros(6, np.float32) for name in ("start_logits", "end_logits")}
-    answers = task.definition.decode_answers(
-        examples, task.encode_examples("dev"), [output]
-    )
+    answers = decoded(task, [output])
     assert task.definition.scores(examples, answers) == {}
     assert task.definition.fit(examples, answers) == {}
 
@@ -153,30 +148,17 @@ def test_files_and_threshold(config, write, tmp_path):
             ([2, 0, 0, 0, 2, 0], [2, 0, 0, 0, 2, 0]),
         )
     ]
-    answers = task.definition.decode_answers(
-        examples, task.encode_examples("dev"), outputs
-    )
+    answers = decoded(task, outputs)
     assert task.definition._threshold == 0
     numbers = task.definition.scores(examples, answers)
-    assert numbers == {
-        "exact_match": 100.0,
-        "f1": 100.0,
-        "HasAns_exact": 100.0,
-        "HasAns_f1": 100.0,
-        "NoAns_exact": 100.0,
-        "NoAns_f1": 100.0,
-        "best_exact": 100.0,
-        "best_f1": 100.0,
-        "null_threshold": 0.0,
-    }
-    assert task.definition.baseline_scores(examples) == {
-        "exact_match": pytest.approx(100 / 3),
-        "f1": pytest.approx(100 / 3),
-        "HasAns_exact": 0.0,
-        "HasAns_f1": 0.0,
-        "NoAns_exact": 100.0,
-        "NoAns_f1": 100.0,
-    }
+    parts = [
+        f"{kind}Ans_{score}" for kind in ("Has", "No") for score in ("exact", "f1")
+    ]
+    full = ["exact_match", "f1", *parts, "best_exact", "best_f1"]
+    assert numbers == {**dict.fromkeys(full, 100.0), "null_threshold": 0.0}
+    expected = [*[pytest.approx(100 / 3)] * 2, 0.0, 0.0, 100.0, 100.0]
+    baseline = task.definition.baseline_scores(examples)
+    assert baseline == dict(zip(full[:6], expected, strict=True))
     task = task.with_fitted({"null_threshold": -1.0})  # as a work directory's
     write_predictions(task, tmp_path / "p", "dev", examples, answers)
     read = {p.name: json.loads(p.read_text()) for p in (tmp_path / "p").iterdir()}
@@ -184,42 +166,36 @@ def test_files_and_threshold(config, write, tmp_path):
     assert read["null_odds.json"] == {"0": -4.0, "1": 1.0, "2": 0.0}
     nbest = read["nbest_predictions.json"]
     assert list(nbest) == ["0", "1", "2"]
-    assert [list(entry) for entry in nbest["0"]] == [
-        ["text", "probability", "start_logit", "end_logit"]
-    ] * len(nbest["0"])
+    fields = ["text", "probability", "start_logit", "end_logit"]
+    assert all(list(entry) == fields for entry in nbest["0"]) and nbest["0"]
     assert [entry["text"] for entry in nbest["1"]] == ["", "b", "b a", "a"]
     assert sum(entry["probability"] for entry in nbest["1"]) == pytest.approx(1)
-    assert read.keys() == {
-        "predictions.json",
-        "nbest_predictions.json",
-        "null_odds.json",
-    }
+    names = ("predictions", "nbest_predictions", "null_odds")
+    assert read.keys() == {f"{name}.json" for name in names}
     result = task.definition.format_answer(examples[2], answers[2])
     assert (result["answer"], result["start"], result["end"]) == ("", None, None)
     assert result["null_score"] == 4.0
 
 
 def test_mistakes_are_named(config):
-    with pytest.raises(ValueError, match='"context" is required'):
-        create_task(config).parse_row({"question": "a"})
+    parse = create_task(config).parse_row
+    assert '"context" is required' in error_line(
+        parse, {"question": "a"}, error=ValueError
+    )
     config.task.max_query_length = 9
-    with pytest.raises(
-        UserError, match=r"config.task.max_query_length=9: at most .* 8"
-    ):
-        create_task(config)
+    line = error_line(create_task, config)
+    assert re.search(r"config.task.max_query_length=9: at most .* 8", line)
 
 
 def test_paper_s_values():
     one, two = squad.get_config("large"), squad.get_config("large", "2.0")
-    assert not one.task.null_answers
-    assert two.task.null_answers
+    assert two.task.null_answers and not one.task.null_answers
     for config, epochs, batch in ((one, 3, 32), (two, 2, 48)):
-        assert config.train.num_epochs == epochs
-        assert config.train.batch_size == batch
+        assert (config.train.num_epochs, config.train.batch_size) == (epochs, batch)
         assert config.optimizer.learning_rate == 5e-5
         assert config.task.max_seq_length == 384
-    with pytest.raises(ValueError, match=r"version=3: choose one of 1\.1, 2\.0"):
-        squad.get_config(version="3")
+    line = error_line(squad.get_config, version="3", error=ValueError)
+    assert "version=3: choose one of 1.1, 2.0" in line
 
 
 def test_scores_are_those_of_the_written_files(config, write, tmp_path):
@@ -234,9 +210,7 @@ def test_scores_are_those_of_the_written_files(config, write, tmp_path):
         {name: rng.normal(size=8).astype(np.float32) * 3 for name in names}
         for names in [("start_logits", "end_logits")] * 30
     ]
-    answers = task.definition.decode_answers(
-        examples, task.encode_examples("dev"), outputs
-    )
+    answers = decoded(task, outputs)
     task = task.with_fitted(task.definition.fit(task.examples("dev"), answers))
     numbers = task.definition.scores(examples, answers)
     write_predictions(task, tmp_path, "dev", examples, answers)

@@ -26,10 +26,7 @@ from tests.tokenization.wordpiece_test import Rules
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
 # The paragraphs of each file: the first of a given number.
-PARAGRAPHS = {
-    "dev-v1.1": 16,
-    "dev-v2.0.subset": 10,
-}
+PARAGRAPHS = {"dev-v1.1": 16, "dev-v2.0.subset": 10}
 
 
 def some_of(shared_data, folder, name):
@@ -220,19 +217,10 @@ def test_windows_cover_every_token_and_one_owns_it(tokens, room, stride):
 def test_answer_is_in_a_window_whole_or_not_at_all():
     offsets = np.zeros((20, 2), np.int32)
     window = Window(Span(4, 3), 7, np.ones(3, bool), offsets)
-    found = {
-        answer: squad_windows.answer_positions(window, answer)
-        for answer in [(3, 4), (4, 4), (4, 6), (6, 6), (6, 7), (7, 7), None]
-    }
-    assert found == {
-        (3, 4): (0, 0),
-        (4, 4): (7, 7),
-        (4, 6): (7, 9),
-        (6, 6): (9, 9),
-        (6, 7): (0, 0),
-        (7, 7): (0, 0),
-        None: (0, 0),
-    }
+    within = {(4, 4): (7, 7), (4, 6): (7, 9), (6, 6): (9, 9)}
+    for answer in [*within, (3, 4), (6, 7), (7, 7), None]:
+        found = squad_windows.answer_positions(window, answer)
+        assert found == within.get(answer, (0, 0))
 
 
 def labelled(tokenizer, context, place):
@@ -283,24 +271,14 @@ def test_marked_answer_is_labelled(shared_data, context, answer):
 
 
 def test_token_beyond_the_answer_widens_it_to_a_word():
-    pieces = [
-        "ab",
-        "##ab",
-        "##cd",
-        "xy",
-        "-",
-        "\u3042\u3044",
-        "##\u3046\u3048",
-        "##\u304a\u304b",
-    ]
-    tokenizer = tokenization.build_tokenizer(
-        [*tokenization.SPECIAL_TOKENS, *pieces], True
-    )
+    pieces = ["ab", "##ab", "##cd", "xy", "-"]
+    pieces += ["\u3042\u3044", "##\u3046\u3048", "##\u304a\u304b"]
+    pieces = [*tokenization.SPECIAL_TOKENS, *pieces]
+    tokenizer = tokenization.build_tokenizer(pieces, True)
     # In the script with spaces the whole word, in the other one the token.
     assert labelled(tokenizer, "xy abcd-xy xy", (5, 6))[1] == (3, 10)
-    assert labelled(tokenizer, "xy \u3042\u3044\u3046\u3048\u304a\u304b xy", (5, 6))[
-        1
-    ] == (5, 7)
+    japanese = "xy \u3042\u3044\u3046\u3048\u304a\u304b xy"
+    assert labelled(tokenizer, japanese, (5, 6))[1] == (5, 7)
     # The answer's own tokens may be others than those at its characters.
     assert labelled(tokenizer, "abab", (2, 4)) == (["##ab"], (2, 4))
     assert labelled(tokenizer, "qqz-qqz", (4, 6)) == (["[UNK]"], (4, 7))
