@@ -19,7 +19,6 @@ from bert_jax import tokenization
 from bert_jax.config import fields
 from bert_jax.config.phases import Phase, find_phase, phases_of
 from bert_jax.data import masking, packing, prepare
-from bert_jax.data.columns import Table
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import (
     EPOCHS,
@@ -29,6 +28,7 @@ from bert_jax.data.rows import (
     read_ahead,
     scale_rows,
 )
+from bert_jax.data.table import Table
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
 from bert_jax.tokenization.wordpiece import WORDPIECE

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from bert_jax.data.columns import Table
 from bert_jax.data.rows import (
     PADDING_LABEL,
     Batch,
@@ -25,6 +24,7 @@ from bert_jax.data.rows import (
     padded_length,
     scale_rows,
 )
+from bert_jax.data.table import Table
 from bert_jax.runtime import storage
 
 # Maximum number of pairs in a row, by default (`corpus.packed_pairs`). At length 512

@@ -28,7 +28,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import atomic_folder, chunks, corpus, pairs, writing
-from bert_jax.data.columns import Table
+from bert_jax.data.table import Table
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage, untrusted

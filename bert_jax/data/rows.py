@@ -8,7 +8,7 @@ from jaxtyping import Int, Int32
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax.data import workers
-from bert_jax.data.columns import Column, Table
+from bert_jax.data.table import Column, Table
 from bert_jax.errors import UserError
 
 Batch = dict[str, np.ndarray]

@@ -27,7 +27,7 @@ from tqdm import tqdm
 from bert_jax import tokenization
 from bert_jax.data import chunks, corpus, overlap, pairs, workers
 from bert_jax.data.chunks import Chunk
-from bert_jax.data.columns import Column, Table, write_table
+from bert_jax.data.table import Column, Table, write_table
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
 

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.data import chunks
 from bert_jax.data.chunks import Chunk
-from bert_jax.data.columns import Column, Table
+from bert_jax.data.table import Column, Table
 from bert_jax.data.writing import Job, Part
 from tests.data.preparing import contents, made, make_config, prepared, write_corpus
 from tests.micro import error_line

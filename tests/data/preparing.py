@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_jax.config import configuration
 from bert_jax.data import loader
-from bert_jax.data.columns import Table
+from bert_jax.data.table import Table
 from configs import tiny
 
 WORDS = ["time", "year", "people", "way", "day", "man", "thing", "life", "world"]

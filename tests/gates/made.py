@@ -226,7 +226,7 @@ def digest(arrays: Iterator[Mapping[str, Any]]) -> str:
 
 def records(folder: Path) -> dict[str, str]:
     """Returns the digests of a prepared folder's splits and vocabulary."""
-    from bert_jax.data.columns import Table
+    from bert_jax.data.table import Table
 
     def rows(split: str) -> Iterator[dict[str, Any]]:
         tokens, size_a, is_random_next = map(

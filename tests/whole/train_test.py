@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax.data.columns import Table
+from bert_jax.data.table import Table
 from bert_jax.workdir import metrics
 from tests.runs import here, losses, run
 

@@ -10,8 +10,8 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data.columns import Table
 from bert_jax.data.rows import Batch, Feature, text_feature
+from bert_jax.data.table import Table
 from bert_jax.data.tables import Row
 from bert_jax.families.gpt import vocabulary as byte_pairs
 from bert_jax.family import require_values

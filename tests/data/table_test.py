@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax.data.columns import Column, Table, write_table
+from bert_jax.data.table import Column, Table, write_table
 
 ROWS = st.lists(
     st.tuples(st.lists(st.integers(0, 999), max_size=6), st.integers(0, 9)), min_size=1
