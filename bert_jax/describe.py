@@ -1,6 +1,7 @@
 """`--mode=describe`: the meaning of a config, without running it."""
 
 import json
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -26,14 +27,19 @@ def describe(task: Task, target: str) -> None:
 
 
 def gather_sizes(task: Task) -> dict[str, Any]:
-    """Returns `parameters` (BERT with its pooler, without heads),
-    `parameters_with_heads`, `flops_per_step` (for the first phase), `weight_decay` by
-    path (null where a parameter does not learn) and bytes per device: with LoRA, of
-    what learns. Nothing is allocated, but LoRA's base is read."""
+    """Returns the model with its numbers, and then the config.
+
+    `parameters` are BERT's with its pooler, without heads. `phases` have the tokens and
+    model FLOPs of all their steps, padding included. `weight_decay` is by path (null
+    where a parameter does not learn), and `muon` has the shape of each matrix that Muon
+    trains. Bytes are of each device, and with LoRA of what learns. Nothing is
+    allocated, but LoRA's base is read.
+    """
     config = task.config
     mesh = sharding.make_mesh(config)
     base = setup.read_start(task, mesh)[0] if config.model.lora_rank else None
-    abstract = Step(task, mesh, base).abstract
+    step = Step(task, mesh, base)
+    abstract = step.abstract
     learns = optimizers.trainable_filter(config.optimizer, abstract.params)
     mask = optimizers.decay_mask(abstract.params, task.unused_parameters())
     decay = {
@@ -43,24 +49,41 @@ def gather_sizes(task: Task) -> dict[str, Any]:
         for name, decays in flatten_dict(mask, sep="/").items()
     }
     params = nn.meta.unbox(task.param_shapes)
+    sizes = task.model_config
     phases = [
         {
             "steps": phase.steps,
+            "batch_size": phase.batch_size,
             "max_seq_length": phase.shapes["input_ids"][-1],
+            "micro_batches": phase.micro_batches,
+            "tokens": phase.steps * math.prod(phase.shapes["input_ids"]),
             "flops_per_step": task.flops(phase.shapes),
         }
         for phase in task.phases()
     ]
-    return {
-        "config": config.to_dict(),
+    found = {
+        "model": f"{sizes.architecture}, {sizes.num_hidden_layers} layers of "
+        f"{sizes.hidden_size}, {sizes.num_attention_heads} heads",
+        "task": config.task.name,
         "parameters": count_parameters(params["bert"]),
         "parameters_with_heads": count_parameters(params),
-        "flops_per_step": phases[0]["flops_per_step"],
+        "learning_parameters": step.parameter_counts()[1],
+        "tokens": sum(phase["tokens"] for phase in phases),
         "phases": phases,
-        "weight_decay": decay,
         "devices": mesh.size,
         "bytes_per_device": {
             "parameters": sharding.bytes_per_device(abstract.params),
             "optimizer": sharding.bytes_per_device(abstract.opt_state),
         },
+        "weight_decay": decay,
     }
+    if config.optimizer.name == "muon":
+        names = optimizers.axis_names(task.param_shapes)
+        shapes = {n: x.shape for n, x in flatten_dict(abstract.params, sep="/").items()}
+        found["muon"] = {
+            name: list(shape)
+            for name, shape in shapes.items()
+            if decay[name] is not None
+            and optimizers.matrix_axes(name, len(shape), names.get(name))
+        }
+    return found | {"config": config.to_dict()}

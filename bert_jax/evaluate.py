@@ -4,7 +4,7 @@ import json
 import logging
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes
+from bert_jax.runtime import processes, terminal
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import run_config, setup
@@ -45,11 +45,19 @@ def evaluate(task: Task, folder: Path) -> None:
     if is_run and not learns:
         workdir.warn_unfitted(task.config.task, task.fitted)
     evaluator = Evaluator(task, Seeds(task.config, 1), restored.mesh, learns=learns)
+    scores: dict[str, dict[str, float]] = {}
     for split in task.splits:
         (results,) = evaluator.results(restored.params, split, now)
         if processes.is_first():
             print(json.dumps({"step": now, "split": split, **results.scores}))
             results.write(predictions)
+            scores[split] = results.scores
+    if len(scores) > 1 and len({*map(tuple, scores.values())}) == 1:
+        rows = [
+            (split, *(f"{number:.4g}" for number in numbers.values()))
+            for split, numbers in scores.items()
+        ]
+        log.info("%s", terminal.format_table(rows, ("", *results.scores)))
     if not processes.is_first():
         return
     for what, count in task.notices.items():

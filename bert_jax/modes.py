@@ -139,7 +139,8 @@ def describe(
     """Shows the config, parameters, FLOPs and memory, and runs nothing."""
     _check_paths(output=target)
     # Without a config and a run it is that of the weights that `fields` names.
-    trains = config is not None or workdirs.has_config(storage.storage_path(workdir))
+    is_run = workdirs.has_config(storage.storage_path(workdir))
+    trains = config is not None or is_run or bool(fields.get("train.branch_from"))
     task = make_task(config, workdir, fields, trains=trains)
     description.describe(task, target)
 

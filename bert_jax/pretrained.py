@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import logging
 import os
+import pathlib
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, NotRequired, cast
 
@@ -181,6 +182,21 @@ class Bert:
             if array.size and not 0 <= array.min() <= array.max() < size:
                 raise ValueError(f"{name} must be in [0, {size})")
         return self._run(self.params, ids, mask, segments, attentions=attentions)
+
+    def save(self, folder: str | os.PathLike[str], params: Any = None) -> None:
+        """Writes a Hugging Face folder, as `--mode=export` does.
+
+        Args:
+          folder: A new or empty folder.
+          params: Parameters like `params`, which have been trained further. None means
+            the loaded ones.
+
+        Raises:
+          UserError: The folder has files, or `transformers` has no such model.
+        """
+        target = pathlib.Path(folder)
+        given = None if params is None else jax.device_get(params)
+        weights.find_source(self._path).export(target, params=given)
 
     def encode(self, texts: Any, texts_b: Any = None) -> Encoded:
         """Encodes texts, or pairs of texts.
@@ -439,7 +455,10 @@ class Bert:
         segment_ids: Any,
         attentions: bool = False,
     ) -> dict:
-        """Computes `apply` as a pure function, for example to differentiate."""
+        """Computes `apply` as a pure function, for example to differentiate.
+
+        It has no dropout, and takes no key for it.
+        """
         inputs = [
             jnp.asarray(x, jnp.int32) for x in (input_ids, input_mask, segment_ids)
         ]

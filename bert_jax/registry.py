@@ -112,6 +112,7 @@ OPTIMIZERS = Registry(
     },
 )
 TRANSFORMS = Registry("train.transforms", {})
+WATCHERS = Registry("train.watchers", {"norms": "bert_jax.training.watch:NORMS"})
 SCHEDULES = Registry(
     "optimizer.schedule",
     {"polynomial": "bert_jax.training.optimizer:polynomial_schedule"},

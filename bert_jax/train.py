@@ -74,12 +74,15 @@ def train_loop(run: Run) -> None:
             given = (seeds.array, rate, run.train_step.constants)
             run.state, metrics = update(run.state, batch, *given)
             run.step += 1
+            watched = metrics.pop("watched", None)
             # At most one step runs while the next batch is put together.
             run.anomalies.add(run.step, metrics)
             if due.any_event(run.step):
                 run.anomalies.check_last()
         run.profile.after_step(run.step, metrics)
         log.count(run.step, task, batch, run.counted)
+        if watched is not None:
+            run.write_watched(batch, metrics, watched)
 
         if due.should_log(run.step):
             log.write_step(run.step, metrics)

@@ -240,9 +240,10 @@ FIELDS: dict[str, Field] = {
     "corpus.sources": Field(
         ("hf:wikimedia/wikipedia:20231101.en", "hf:emozilla/pg19"),
         empty_error,
-        doc="Text to train on: one or more of sentences:GLOB, paragraphs:GLOB, "
-        "lines:GLOB, text:GLOB, jsonl:GLOB, parquet:GLOB, hf:NAME, tfds:NAME, "
-        "pydocs (docs/data.md).",
+        fixed_by="training",
+        doc="Text to train on, or with --mode=evaluate other texts to score, each "
+        "alone: one or more of sentences:GLOB, paragraphs:GLOB, lines:GLOB, text:GLOB, "
+        "jsonl:GLOB, parquet:GLOB, hf:NAME, tfds:NAME, pydocs (docs/data.md).",
     ),
     "corpus.weights": Field(
         (),
@@ -418,6 +419,12 @@ FIELDS: dict[str, Field] = {
     "optimizer.clip_norm": Field(
         1.0, doc="Largest norm of the whole gradient. 0 means no clipping."
     ),
+    "optimizer.ema": Field(
+        0.0,
+        "[0, 1)",
+        doc="Decay of the parameters' running mean, such as 0.999, which is then "
+        "evaluated, saved and exported. 0 means the parameters themselves.",
+    ),
     "optimizer.trainable": Field(
         (),
         _patterns,
@@ -444,6 +451,19 @@ FIELDS: dict[str, Field] = {
         "before when a run resumes. The learning rate then follows the "
         "schedule of the new length from the step where the run resumes.",
     ),
+    "train.branch_from": Field(
+        "",
+        path=True,
+        doc="Run whose whole state this one begins with (parameters, moments, "
+        "counts): its folder, RUN, or one of its checkpoints, RUN@STEP. Schedule, "
+        "data, batches and lengths may differ. Empty means none.",
+    ),
+    "train.branch_step": Field(
+        "continue",
+        ("continue", "zero"),
+        doc="First step of a branch, for its schedule and its data: continue (the "
+        "other run's), or zero",
+    ),
     "train.batch_size": Field(
         256, COUNT, doc="Sequences (with corpus.packing, rows) over all devices"
     ),
@@ -461,6 +481,19 @@ FIELDS: dict[str, Field] = {
         (),
         registry.TRANSFORMS,
         doc="Changes to the loss or its gradient, in this order (docs/extending.md)",
+    ),
+    "train.watch": Field(
+        0,
+        fixed_by="none",
+        doc="Steps between two of which the log has the numbers of train.watchers, as "
+        "the split watch. 0 means never.",
+    ),
+    "train.watchers": Field(
+        ("norms",),
+        registry.WATCHERS,
+        fixed_by="none",
+        doc="Numbers that train.watch logs: norms (of each parameter, its gradient and "
+        "its update), or custom ones (docs/extending.md)",
     ),
     "train.trackers": Field(
         (),
@@ -515,7 +548,8 @@ FIELDS: dict[str, Field] = {
         ("dev",),
         duplicate_error,
         fixed_by="none",
-        doc="Splits to evaluate: dev, test and any others in the task's data",
+        doc="Splits to evaluate: dev, test and any others in the task's data. In "
+        "pre-training dev and other texts, named as in corpus.sources.",
     ),
     "evaluate.checkpoint": Field(
         "last",

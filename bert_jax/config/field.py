@@ -82,7 +82,8 @@ class Field:
                     f'such as "{example}"'
                 )
             if fault := self._fault(item, "(-inf, inf)"):
-                return f"has {item!r}: it {fault}"
+                it = "it " if fault.startswith("must") else ""
+                return f"has {item!r}: {it}{fault}"
         return None
 
     def _fault(self, value: Any, interval: str) -> str | None:
@@ -170,10 +171,9 @@ def did_you_mean(asked: str, names: Collection[str], before: str) -> str:
     Args:
       before: Text before each name.
     """
-    ends = {name: name.rpartition(".")[2] for name in names}
-    like = difflib.get_close_matches(
-        asked.rpartition(".")[2], {*ends.values()}, 1, 0.65
-    )
-    whole = difflib.get_close_matches(asked, names, 1, 0.8)
+    ends, end = {n: n.rpartition(".")[2] for n in names}, asked.rpartition(".")[2]
+    like = difflib.get_close_matches(end, {*ends.values()}, 1, 0.65)
+    begun = [name for name in names if ends[name].startswith(end)]
+    whole = difflib.get_close_matches(asked, begun or names, 1, 0.8)
     likely = whole or [name for name in names if ends[name] in like][:3]
     return f"; did you mean {' or '.join(before + x for x in likely)}?" * bool(likely)

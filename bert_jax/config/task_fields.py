@@ -402,8 +402,9 @@ def check_together(config: ConfigDict, options: ConfigDict) -> None:
     Args:
       options: Result of `fields.task_values`.
     """
-    _check_splits(config)
     task, train = config.task, config.train
+    if task.name != "pretraining":  # whose splits are texts too
+        _check_splits(config)
     if "max_seq_length" not in task:
         return
     if not (train.num_steps or train.num_epochs):

@@ -259,6 +259,8 @@ model = {what}.from_pretrained({json.dumps(name)})
             f"{provenance.get('step', 0):,} steps. `config.json` has the whole config, "
             "under `bert_jax`.\n"
         )
+    if provenance.get("trained_further"):
+        text += "\nThe parameters were then trained further, by other code.\n"
     return text
 
 

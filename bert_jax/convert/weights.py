@@ -41,6 +41,7 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.stacking import unstack_layers
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
+from bert_jax.types import Params
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
 
@@ -173,16 +174,31 @@ class Source:
             abstract, weights, task.model_config, hub.resolve_revision(given)
         )
 
-    def export(self, target: Path, name: str = "") -> None:
+    def export(
+        self, target: Path, name: str = "", params: Params | None = None
+    ) -> None:
         """Writes a model folder. Arguments and errors are those of `read` and
-        `export.export_folder`."""
+        `export.export_folder`.
+
+        Args:
+          params: Parameters in place of these weights', which have been trained
+            further. What was fitted or scored with the weights is then left out.
+        """
         weights = self.read(name)
         tokenizer, folder = self.tokenizer(weights.config), pathlib.Path(target)
         provenance = copy.deepcopy(dict(weights.provenance))
-        if isinstance(self, Run):
+        if isinstance(self, Run) and params is None:
             workdir.warn_unfitted(provenance["config"]["task"], provenance["task"])
         if "crf" in weights.params:  # which `transformers` does not have
             provenance["config"]["task"]["crf"] = False
+        if params is not None:
+            weights = dataclasses.replace(weights, params=params, learned={})
+            provenance = {
+                key: value
+                for key, value in provenance.items()
+                if key not in ("scores", "task")
+            }
+            provenance["trained_further"] = True
         if temperature := provenance.get("task", {}).pop("temperature", None):
             weights = export.divide_logits(weights, temperature)
         if (vectors := self.text_vectors()) is not None:

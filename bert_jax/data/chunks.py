@@ -73,9 +73,12 @@ def split_rule(settings: ConfigDict) -> Callable[[int], str]:
     A document is held out when a hash of its index falls below dev_fraction. So that
     a few books are enough, the first hundred documents are special: the two with the
     lowest hashes are always held out and the two with the highest never. Where the
-    corpus has two or three documents, it is one each.
+    corpus has two or three documents, it is one each. With a dev_fraction of 1, as a
+    text to evaluate has it, all documents are held out.
     """
     fraction = settings.dev_fraction
+    if fraction == 1:
+        return lambda index: "dev"
     count = sum(1 for _ in itertools.islice(cut_documents(settings), 100))
     if count < 2:
         raise UserError(

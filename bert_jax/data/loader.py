@@ -6,6 +6,7 @@ masked at a time. A run resolves its data once, and then the text is not needed.
 
 import functools
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -33,6 +34,7 @@ from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
+log = logging.getLogger(__name__)
 Numbers: TypeAlias = Int[np.ndarray, "batch"]
 RowMaker: TypeAlias = Callable[[Numbers, Numbers], Batch]  # of rows, and their epochs
 
@@ -291,6 +293,7 @@ class RunData:
         self._config = config
         self._tokenizer = tokenizer
         self._prepared: dict[int, Prepared] = {}  # by length
+        self._others: dict[tuple[str, int], Prepared] = {}  # texts, by length too
         self._recorded: Mapping[str, str] = {}  # names of folders by length
 
     def reuse_recorded(self, record: Mapping[str, Any]) -> None:
@@ -357,10 +360,21 @@ class RunData:
                 yield from read_ahead(every[first:end])
                 step = phase.end_step
 
-    def dev(self, step: int = 0, rows: RowIndex = slice(None)) -> grain.MapDataset:
-        """Returns the batches of dev, at the length of the last of `step` steps."""
+    def dev(
+        self, step: int = 0, rows: RowIndex = slice(None), source: str = ""
+    ) -> grain.MapDataset:
+        """Returns the batches of dev, at the length of the last of `step` steps.
+
+        Args:
+          source: A text like those of `config.corpus.sources`, all of which is taken.
+            Empty means the corpus's held-out documents.
+        """
         phase = find_phase(phases_of(self._config), max(step - 1, 0))
-        data = self.prepare_length(phase.max_seq_length)
+        length = phase.max_seq_length
+        if source:
+            data = self.prepare_source(source, length)
+        else:
+            data = self.prepare_length(length)
         return batch_dataset(self._config, phase, data, "dev", rows)
 
     def prepare_length(self, length: int) -> Prepared:
@@ -370,15 +384,41 @@ class RunData:
           UserError: see `prepare.prepare_pairs`.
         """
         if length not in self._prepared:
-            around = FAMILIES[self._config.model.architecture].vocabulary.around
-            self._prepared[length] = prepare.prepare_pairs(
-                self._config.corpus,
-                # A row of text alone has room for two tokens more.
-                length + WORDPIECE.around - around,
-                self.tokenizer,
-                self._recorded.get(str(length), ""),
+            self._prepared[length] = self._prepare(
+                self._config.corpus, length, self._recorded.get(str(length), "")
             )
         return self._prepared[length]
+
+    def find_prepared(self, length: int) -> Prepared | None:
+        """Returns the data of a length if it is there, and prepares nothing."""
+        data_dir = storage.storage_path(self._config.corpus.data_dir)
+        recorded = prepare.reopen(data_dir, self._recorded.get(str(length), ""))
+        return self._prepared.get(length) or recorded
+
+    def prepare_source(self, source: str, length: int) -> Prepared:
+        """Returns all of a text as the dev split of this length.
+
+        Raises:
+          UserError: see `prepare.prepare_pairs`.
+        """
+        if (source, length) not in self._others:
+            whole = {"sources": (source,), "weights": (), "dev_fraction": 1.0}
+            changed = {f"corpus.{name}": value for name, value in whole.items()}
+            settings = fields.with_values(self._config, changed).corpus
+            self._others[source, length] = data = self._prepare(settings, length)
+            tokens = data.table("dev")["tokens"].values
+            unknown = np.mean(tokens == tokenization.special_ids(data.tokenizer).unk)
+            if unknown > tokenization.MANY_UNKNOWN:
+                log.warning("warning: %s: %.1f%% [UNK]", source, 100 * unknown)
+        return self._others[source, length]
+
+    def _prepare(
+        self, settings: ConfigDict, length: int, recorded: str = ""
+    ) -> Prepared:
+        around = FAMILIES[self._config.model.architecture].vocabulary.around
+        # A row of text alone has room for two tokens more.
+        length += WORDPIECE.around - around
+        return prepare.prepare_pairs(settings, length, self.tokenizer, recorded)
 
     def _lengths(self) -> list[int]:
         return sorted({phase.max_seq_length for phase in phases_of(self._config)})

@@ -145,6 +145,8 @@ def write_dataset(
                 dev += part.totals
     shutil.rmtree(job.aside)
     dev.update(left_out=0)  # adding counters drops zeros
+    if not dev["pairs"] and not train["pairs"]:
+        raise UserError(f"{settings.sources[0]}: has no text for a row")
     if not dev["pairs"]:
         raise UserError(
             "corpus.sources: the training documents have every held-out sentence too, "

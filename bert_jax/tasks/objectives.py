@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bert_jax.data.rows import PADDING_LABEL
@@ -136,22 +137,27 @@ NEXT_SENTENCE = Objective(
 
 
 def token_scores(
-    prefix: str, outputs: Arrays, batch: Arrays, unigrams: Float[Array, "vocab"]
+    prefix: str,
+    outputs: Arrays,
+    batch: Arrays,
+    unigrams: Float[np.ndarray, "vocab"] | None,
 ) -> dict[str, tuple[Array, Array]]:
     """Returns scores that compare models however they were trained, as (sum, weight).
 
     They are cross entropy in nats and accuracy, and both for the tokens' counts.
 
     Args:
-      unigrams: Log of each token's fraction of the training text.
+      unigrams: Log of each token's fraction of the training text. None leaves out
+        their scores.
     """
     logits, (ids, weights) = outputs[f"{prefix}_logits"], masked_targets(batch)
     values = {
         f"{prefix}_loss": cross_entropy(logits, ids),
         f"{prefix}_accuracy": jnp.argmax(logits, axis=-1) == ids,
-        "unigram_loss": -unigrams[ids],
-        "unigram_accuracy": ids == jnp.argmax(unigrams),
     }
+    if unigrams is not None:
+        values["unigram_loss"] = -jnp.asarray(unigrams)[ids]
+        values["unigram_accuracy"] = ids == np.argmax(unigrams)
     total = jnp.sum(weights)
     return {name: (jnp.sum(weights * each), total) for name, each in values.items()}
 

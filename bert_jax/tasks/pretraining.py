@@ -56,7 +56,6 @@ class Pretraining(distillation.Taught):
     """
 
     main_score = "loss"
-    splits = ("dev",)
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         """Checks the config, and reads no data.
@@ -110,11 +109,13 @@ class Pretraining(distillation.Taught):
             self.model_config.require_segments(2 if corpus.nsp else 1)
         self._parts = (kind, NEXT_SENTENCE) if self._scores_pairs else (kind,)
         self.model = (kind.model or family.pretraining_model)(self.model_config)
-        if tuple(config.evaluate.splits) != ("dev",):
-            raise UserError(
-                f"config.evaluate.splits={tuple(config.evaluate.splits)}: pre-training "
-                "holds back one split, ('dev',)"
-            )
+        for split in config.evaluate.splits or ("",):
+            if split not in ("dev", "pydocs") and ":" not in split:
+                raise UserError(
+                    f"config.evaluate.splits: {split!r} is no split of pre-training, "
+                    "which holds back dev; other texts are named as in "
+                    "config.corpus.sources"
+                )
         if not config.train.num_steps:
             raise UserError(
                 "config.train.num_steps=0: pre-training counts steps, not epochs"
@@ -157,6 +158,10 @@ class Pretraining(distillation.Taught):
         if masking.has_masks(self.config):
             _warn_of_few_predictions(self.config)
         datasets = self._data.prepare_all()
+        last = phases.phases_of(self.config)[-1]
+        for split in self.splits:
+            if split != "dev":
+                self._data.prepare_source(split, last.max_seq_length)
         first = self._data.prepare_length(self.config.corpus.max_seq_length)
         return Data(
             first.unknown_share(),
@@ -193,6 +198,11 @@ class Pretraining(distillation.Taught):
             self.config, self.model, self.tokenizer, has_nsp_head=has_nsp_head
         )
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """`dev`, and texts as `config.corpus.sources` names them."""
+        return tuple(self.config.evaluate.splits)
+
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """Yields the batches from `step` on, through both phases."""
         yield from self._data.batches(step, rows, seed)
@@ -200,8 +210,9 @@ class Pretraining(distillation.Taught):
     def evaluation_batches(
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
-        """Yields the dev split at the sequence length of the last step."""
-        yield from self._data.dev(step, rows).to_iter_dataset()
+        """Yields a split at the sequence length of the last step."""
+        source = "" if split == "dev" else split
+        yield from self._data.dev(step, rows, source).to_iter_dataset()
 
     def flops(self, shapes: Shapes) -> int:
         """Returns the model FLOPs of training on a batch."""
@@ -271,7 +282,7 @@ class Pretraining(distillation.Taught):
     ) -> dict[str, dict[str, tuple[Array, Array]]]:
         """Returns sums and weights of the trained `losses`, and of the `scores`: the
         tokens', whatever is trained, and the objective's further ones."""
-        unigrams = jnp.asarray(self._unigram_log_probs)
+        unigrams = self._unigram_log_probs
         outputs = self.apply(params, batch, None)
         sums, totals = self._losses(outputs, batch), self._divisors(batch)
         pieces = token_scores(self.objective.prefix, outputs, batch, unigrams)
@@ -305,9 +316,16 @@ class Pretraining(distillation.Taught):
         return "\n".join([*lines, format_guesses(rows)]), rows
 
     @functools.cached_property
-    def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"]:
-        """Log probabilities from train's counts, with add-one smoothing."""
-        data = self._data.prepare_length(self.config.corpus.max_seq_length)
+    def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"] | None:
+        """Log probabilities from train's counts, with add-one smoothing. None where
+        other texts alone are evaluated, and train is gone."""
+        length = self.config.corpus.max_seq_length
+        if "dev" in self.splits:
+            data = self._data.prepare_length(length)
+        elif (recorded := self._data.find_prepared(length)) is not None:
+            data = recorded
+        else:
+            return None
         counts = data.token_counts().astype(np.float64) + 1
         return np.log(counts / counts.sum()).astype(np.float32)
 

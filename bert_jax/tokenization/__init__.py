@@ -59,6 +59,9 @@ _RELEASED = {
     "7974e1090ba19a88b6e456195d4aa7f9f13ea8d4876b0a362c425a2444708f5a",
     "8550a78ca2dd304e6a4b45baa9780db8a93cfacc564b4d1c319905db0122f1e4",
 }
+# Fraction of [UNK] from which a text is warned of. In English bert-base-uncased has
+# about 0.0001.
+MANY_UNKNOWN = 0.02
 
 
 def load(

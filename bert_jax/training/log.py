@@ -41,9 +41,19 @@ class Log:
     """
 
     def __init__(
-        self, seeds: Seeds, folder: Path, config: ConfigDict, resume_step: int | None
+        self,
+        seeds: Seeds,
+        folder: Path,
+        config: ConfigDict,
+        resume_step: int | None,
+        step: int = 0,
     ):
-        """Opens the files. Cuts those of a run that resumes to its step."""
+        """Opens the files. Cuts those of a run that resumes to its step.
+
+        Args:
+          resume_step: Step at which a run resumes. None means a new run.
+          step: First step.
+        """
         is_first = processes.is_first()
         self._seeds, self.finished = seeds, False
         self._noted: dict[str, int] = {}
@@ -56,7 +66,7 @@ class Log:
         }
         self._all = self._writers[folder]
         self._each = [self._writers[path] for path in folders]
-        total, step = config.train.num_steps, resume_step or 0
+        total = config.train.num_steps
         self._bar = terminal.live_line(
             is_first, total=total, initial=step, bar_format=terminal.BAR
         )

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import flax.linen as nn
 import jax
@@ -24,6 +24,8 @@ from bert_jax.errors import UserError
 from bert_jax.models.layers import kernel_inputs
 from bert_jax.registry import OPTIMIZERS, SCHEDULES
 from bert_jax.training import anomaly
+from bert_jax.training.transforms import join, select_params
+from bert_jax.types import Params
 
 # A part of a path. With split heads a bias and a norm's scale have two axes.
 _VECTOR = re.compile(r"(?:^|[/_])(?:bias|scale)(?:_\d+)?(?:/|$)")
@@ -80,9 +82,19 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
 
 
 def learning_rates(config: ConfigDict) -> Float[np.ndarray, " steps"]:
-    """Returns the schedule's rate of each of `config.train.num_steps` steps."""
+    """Returns the schedule's rate of each of `config.train.num_steps` steps.
+
+    Raises:
+      UserError: The schedule branches on the step in Python.
+    """
     schedule = learning_rate_schedule(config)
-    rates = jax.jit(jax.vmap(schedule))(jnp.arange(config.train.num_steps))
+    try:
+        rates = jax.jit(jax.vmap(schedule))(jnp.arange(config.train.num_steps))
+    except jax.errors.ConcretizationTypeError as error:
+        raise UserError(
+            f"config.optimizer.schedule={config.optimizer.schedule}: it decides by the "
+            "step's value in Python (if, int, float); use jnp.where"
+        ) from error
     return np.asarray(rates, np.float32)
 
 
@@ -241,6 +253,79 @@ def scale_by_bert_adam(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
+class RunningMeanState(NamedTuple):
+    """The parameters' running mean, a tree like the parameters."""
+
+    mean: optax.Params
+
+
+def keep_running_mean(decay: float) -> optax.GradientTransformation:
+    """Makes the last part of an optimizer, which keeps the mean of its parameters.
+
+    The mean begins with the first parameters, and after each step is `decay` of itself
+    and the rest of the new parameters.
+    """
+
+    def init(params: optax.Params) -> RunningMeanState:
+        return RunningMeanState(jax.tree.map(jnp.copy, params))
+
+    def update(
+        updates: optax.Updates,
+        state: RunningMeanState,
+        params: optax.Params | None = None,
+    ) -> tuple[optax.Updates, RunningMeanState]:
+        new = optax.apply_updates(params, updates)
+        mean = optax.tree.update_moment(new, state.mean, decay, 1)
+        return updates, RunningMeanState(mean)
+
+    return optax.GradientTransformation(init, update)
+
+
+_Averages: TypeAlias = RunningMeanState | contrib.ScheduleFreeState
+
+
+def find_averages(opt_state: optax.OptState) -> list[_Averages]:
+    """Returns the parts of an optimizer's state from which weights to evaluate follow,
+    none if these are those that learn.
+
+    Raises:
+      UserError: There are two kinds of averages.
+    """
+    parts = jax.tree.leaves(opt_state, is_leaf=lambda x: isinstance(x, _Averages))
+    found = [part for part in parts if isinstance(part, _Averages)]
+    if len({*map(type, found)}) > 1:
+        raise UserError(
+            "config.optimizer.ema: this optimizer keeps an average of its own; set it 0"
+        )
+    return found
+
+
+def evaluation_params(opt_state: optax.OptState, params: Params) -> Params:
+    """Returns the parameters to evaluate, save and export: the running mean
+    (`optimizer.ema`), schedule-free's average, or those that learn.
+
+    Args:
+      opt_state: The optimizer's state, of one seed or of several.
+      params: The parameters, or their shapes, those that do not learn too.
+    """
+    for part in find_averages(opt_state):
+        if isinstance(part, RunningMeanState):
+            params = join(params, part.mean)
+        elif not isinstance(jax.tree.leaves(params)[0], jax.ShapeDtypeStruct):
+            learning = select_params(params, part.z)
+            average = functools.partial(_schedule_free_average, part.b1)
+            params = join(params, jax.tree.map(average, learning, part.z))
+    return params
+
+
+def _schedule_free_average(b1: Array, y: Array, z: Array | optax.MaskedNode) -> Array:
+    """Returns x of y = b1 x + (1 - b1) z, or y where another optimizer trains it."""
+    if isinstance(z, optax.MaskedNode):
+        return y
+    b1 = jnp.reshape(b1, jnp.shape(b1) + (1,) * (y.ndim - jnp.ndim(b1)))
+    return ((y - (1 - b1) * z) / b1).astype(y.dtype)
+
+
 def make_optimizer(
     config: ConfigDict,
     unused: Sequence[str] = (),
@@ -259,7 +344,8 @@ def make_optimizer(
 
     Returns:
       An optimizer whose `update` needs the parameters and `learning_rate`, the rate of
-      this step: a program that has it as an argument serves all schedules.
+      this step: a program that has it as an argument serves all schedules. It passes
+      further arguments on, such as Optax's `value`, `grad` and `value_fn`.
 
     Raises:
       UserError: The name is unknown.
@@ -270,7 +356,8 @@ def make_optimizer(
 
     def at(rate: Float[Array, ""] | float) -> optax.GradientTransformation:
         rule = maker(fields, optax.constant_schedule(rate), mask)
-        return optax.chain(_clip(fields.clip_norm), rule)
+        mean = [keep_running_mean(fields.ema)] if fields.ema else []
+        return optax.chain(_clip(fields.clip_norm), rule, *mean)
 
     def update(
         updates: optax.Updates,

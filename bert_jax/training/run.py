@@ -17,15 +17,16 @@ from bert_jax.runtime import processes, signals, storage, terminal
 from bert_jax.tasks.task import Predictor, Task, json_lines
 from bert_jax.training import anomaly, inference, setup, sharding
 from bert_jax.training import optimizer as optimizers
+from bert_jax.training.branch import check_branch, find_branch
 from bert_jax.training.log import Log, count_positions
 from bert_jax.training.profiling import Profile
 from bert_jax.training.step import Step, TrainState
+from bert_jax.training.watch import find_watchers, join_watched
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
 LINE = 79  # columns of a line in the log
-_MANY_UNKNOWN = 0.02  # about 0.0001 for bert-base-uncased in English
 
 
 class EventSchedule:
@@ -46,6 +47,9 @@ class EventSchedule:
     def should_save(self, step: int) -> bool:
         return step == self.num_steps or step % self._save_every == 0
 
+    def should_watch(self, step: int) -> bool:
+        return bool(self._train.watch) and step % self._train.watch == 0
+
     def should_evaluate(self, step: int) -> bool:
         every, rows = self._train.eval_every, self._train.batch_size
         if step == self.num_steps or (every and step and step % every == 0):
@@ -56,7 +60,8 @@ class EventSchedule:
 
     def any_event(self, step: int) -> bool:
         saves_or_logs = self.should_log(step) or self.should_save(step)
-        return saves_or_logs or self.should_evaluate(step)
+        writes = saves_or_logs or self.should_watch(step)
+        return writes or self.should_evaluate(step)
 
 
 class BestScore:
@@ -150,6 +155,7 @@ class Run:
       due: The schedule of logging, saving and evaluating.
       best_score: Scores on the first dev split.
       anomalies: Steps whose loss is not finite.
+      branch: The place in another run where this one begins, if it does.
       profile: The recording of `train.profile_steps`.
       learning_rates: Learning rate of each step.
 
@@ -174,13 +180,18 @@ class Run:
         self.mesh = sharding.make_mesh(config)
         workdir.check_run(folder, config)
         is_new = not has_checkpoint(folder)
-        reads = is_new or config.model.lora_rank
+        self.branch = find_branch(config) if is_new else None
+        if self.branch is not None:
+            check_branch(config, self.branch)
+        reads = (is_new and self.branch is None) or config.model.lora_rank
         base, start = setup.read_start(task, self.mesh) if reads else (None, None)
-        self.weights = start if is_new else None
+        self.weights = start if is_new and self.branch is None else None
         self.train_step = step(task, self.mesh, base)
         self.seeds = self.train_step.seeds
         self._abstract = self.seeds.abstract(self.train_step.abstract)
         self.learning_rates = optimizers.learning_rates(config)
+        if self.branch is not None and base is not None:
+            workdir.check_data(self.branch.folder, {"base": base.digest})
         task.reuse_prepared_data(workdir.read_data(folder))
         with processes.wait_for_first():
             self.data = setup.recording(
@@ -190,9 +201,11 @@ class Run:
             inference.require_score(task, self.mesh)
         processes.check_same("the prepared data", self.data.record)
         self.due = EventSchedule(config, self.data.epoch_size)
+        self._watchers = find_watchers(config.train.watchers)
+        begun = self.branch and self.branch.restore(self._abstract.items())
         self._claim()
         stack.enter_context(signals.defer_signals())
-        resume_step = self._restore(stack)
+        resume_step = self._restore(stack, begun)
         self._open(stack, resume_step)
         for line in opening_lines(self, resume_step):
             self.log.note(line)
@@ -217,8 +230,14 @@ class Run:
             path = self.folder / "init_from.json"
             storage.write_atomically(path, self.weights[1].to_json())
 
-    def _restore(self, stack: contextlib.ExitStack) -> int | None:
-        """Restores `state` and `step`. Returns the step, or None for a new run."""
+    def _restore(
+        self, stack: contextlib.ExitStack, begun: tuple[dict[str, Any], int] | None
+    ) -> int | None:
+        """Restores `state` and `step`. Returns the step, or None for a new run.
+
+        Args:
+          begun: Result of `Branch.restore`. None means that it is no new branch.
+        """
         config, kept = self.task.config, self.task.config.checkpoint
         self._checkpoints = stack.enter_context(
             Checkpoints(self.folder, kept.keep, keep_every=kept.keep_every)
@@ -226,6 +245,10 @@ class Run:
         saved = self._checkpoints.restore(self._abstract.items())
         if saved:
             self.state, self.step = self._abstract.restored(*saved), saved[1]
+        elif begun is not None:
+            trees, step = begun
+            self.step = 0 if config.train.branch_step == "zero" else step
+            self.state = self._abstract.restored(trees, self.step)
         else:
             start = None if self.weights is None else self.weights[0]
             self.state, self.step = self.train_step.first_state(start), 0
@@ -241,7 +264,7 @@ class Run:
     def _open(self, stack: contextlib.ExitStack, resume_step: int | None) -> None:
         """Opens the log and the stream of batches."""
         task, config = self.task, self.task.config
-        self.log = Log(self.seeds, self.folder, config, resume_step)
+        self.log = Log(self.seeds, self.folder, config, resume_step, self.step)
         stack.callback(self.log.close)
         profile = Profile(config.train.profile_steps, self.step, self.folder)
         self.profile = stack.enter_context(profile)
@@ -264,22 +287,40 @@ class Run:
 
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
         """Returns the step's program for these shapes. `Step.trace` has arguments."""
-        micro_batches = self.task.phase_at(self.step).micro_batches
-        return self.train_step.compiled(self.state, batch, micro_batches, self.log)
+        parts = self.task.phase_at(self.step).micro_batches
+        watchers = self._watchers if self.due.should_watch(self.step + 1) else ()
+        return self.train_step.compiled(self.state, batch, parts, self.log, watchers)
+
+    def write_watched(
+        self, batch: dict[str, Array], metrics: dict[str, Array], watched: Any
+    ) -> None:
+        """Logs the numbers of a step's watchers.
+
+        Args:
+          watched: Those that the step has computed.
+        """
+        with self.log.stepping():
+            jax.block_until_ready(watched)
+        for watcher in self._watchers:
+            watched = join_watched(
+                watched, watcher.after_step(self.state, batch, metrics), self.seeds
+            )
+        if watched:
+            self.log.write(self.step, "watch", self.seeds.floats(watched))
 
     def evaluate(self) -> None:
         """Evaluates the dev splits that lack scores at this step. Saves the best."""
         # The first split's line is written last: it marks the evaluation complete.
-        dev = self.task.dev_splits
+        dev, params = self.task.dev_splits, self.state.evaluation_params()
         for split in reversed(dev):
             if self.log.has(self.step, split):
                 continue
             self.log.note(f"evaluating {split} at step {self.step}")
-            results = [*self.evaluator.results(self.state.params, split, self.step)]
+            results = [*self.evaluator.results(params, split, self.step)]
             scores = [each.scores for each in results]
             better = split == dev[0] and self.best_score.add(self.step, scores[0])
             if better and self._best is not None:
-                self._best.save({"params": self.state.params}, self.step)
+                self._best.save({"params": params}, self.step)
                 self._best.wait()  # must be saved before its line is written
             is_fitted = split == dev[0] and self.seeds.count == 1
             if is_fitted and processes.is_first():  # also for a run that is stopped
@@ -311,7 +352,7 @@ class Run:
           The step of these weights.
         """
         self.save(wait=True)
-        params, taken = self.state.params, self.step
+        params, taken = self.state.evaluation_params(), self.step
         if self._best is not None and checkpoint_name(self.task.config) == "best":
             best = self._best.restore_params(self.train_step.abstract.params)
             params, taken = best or (params, taken)
@@ -352,6 +393,8 @@ def opening_lines(run: Run, resume_step: int | None) -> Iterator[str]:
     yield "to stop: Ctrl-C, which saves; the same command resumes"
     if resume_step is not None:
         yield f"resuming at step {resume_step} of {run.due.num_steps}"
+    elif run.branch is not None:
+        yield f"from the state of {run.branch.folder}, at step {run.step}"
     elif run.weights is not None:
         merged = run.weights[1].table()
         yield f"from {task.config.init_from}:\n{terminal.format_table(*merged)}"
@@ -422,7 +465,7 @@ def _tokenizer_line(task: Task, unknown_share: float) -> str:
     """Describes the tokenizer. Warns if much of the text is [UNK]."""
     summary = tokenization.describe_tokenizer(task.tokenizer)
     line = f"tokenizer: {summary}; {unknown_share:.2%} [UNK]"
-    if unknown_share <= _MANY_UNKNOWN:
+    if unknown_share <= tokenization.MANY_UNKNOWN:
         return line
     return (
         f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "

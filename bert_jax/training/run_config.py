@@ -15,12 +15,13 @@ from ml_collections import ConfigDict, FrozenConfigDict
 
 from bert_jax import family
 from bert_jax.config import configuration, fields
-from bert_jax.config.field import PLAIN
+from bert_jax.config.field import PLAIN, require_value
 from bert_jax.convert import sentence_transformers, weights
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.ner.scores import is_tag
+from bert_jax.training.branch import find_branch
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import has_checkpoint
 
@@ -74,10 +75,15 @@ def config_of(
             _refuse(config, name, there, here, folder if asks_run else None)
     if is_inference and flags.get("task.dev_file") and config.task.get("dev_fraction"):
         config.task.dev_fraction = 0.0  # that file is dev now
+    if is_inference and "corpus.sources" in flags:
+        _name_texts(config, flags, values["corpus.sources"])
     named = config.init_from
     if config.model.lora_rank and named and not named.startswith(hub.PREFIX):
         # The run reads its base there again, from whatever folder.
         config.init_from = str(storage.absolute_path(hub.model_folder(named)))
+    if config.train.branch_from:
+        path = storage.storage_path(config.train.branch_from)
+        config.train.branch_from = str(storage.absolute_path(path))
     configuration.check_config(config)
     return FrozenConfigDict(config)
 
@@ -96,8 +102,16 @@ def _base(
     """
     if given is not None:
         return fields.copy_mutable(given)
-    if workdir.has_config(folder):
-        config = workdir.recorded_config(folder)
+    resumes = workdir.has_config(folder)
+    if resumes or (flags.get("train.branch_from") and not is_inference):
+        if resumes:
+            config = workdir.recorded_config(folder)
+        else:
+            config = _other_run(flags["train.branch_from"])
+            if "train.num_steps" in flags:
+                config.train.num_epochs = 0.0
+            elif config.train.num_epochs:
+                config.train.num_steps = 0  # of data that may be other
         if "train.num_epochs" in flags:
             config.train.num_steps = 0  # counted again
         return config
@@ -109,6 +123,43 @@ def _base(
         f"--workdir={folder} {there}, and there is no --config=FILE{or_weights}; give "
         "one of them"
     )
+
+
+def _name_texts(
+    config: ConfigDict, flags: Mapping[str, Any], own: tuple[str, ...]
+) -> None:
+    """Makes `corpus.sources` of the command line the texts to evaluate, beside the
+    splits that it names.
+
+    Args:
+      own: The sources that a run was trained on.
+
+    Raises:
+      UserError: The task is another than pre-training.
+    """
+    name, sources = "corpus.sources", config.corpus.sources
+    require_value(fields.FIELDS, name, sources)
+    if config.task.name != "pretraining":
+        raise UserError(
+            f"--config.{name}={sources}: texts to evaluate are for a run of "
+            f"pre-training; config.task.name={config.task.name}, leave it out"
+        )
+    named = config.evaluate.splits if "evaluate.splits" in flags else ()
+    config.evaluate.splits = tuple(dict.fromkeys((*named, *sources)))
+    config.corpus.sources = own
+
+
+def _other_run(name: str) -> ConfigDict:
+    """Returns the config of the run that `train.branch_from` names, without its own
+    start."""
+    here = configuration.with_defaults()
+    configuration.set_field(here, "train.branch_from", name)
+    branch = find_branch(here)
+    assert branch is not None
+    config = branch.config()
+    for field in ("branch_step", "extend", "profile_steps"):
+        config.train[field] = here.train[field]
+    return config
 
 
 def _refuse(
@@ -123,7 +174,7 @@ def _refuse(
       folder: The run that is queried. None means the weights of `init_from`.
     """
     field = fields.fields_of(config).get(name, PLAIN)
-    run, weights = folder is not None, config.init_from
+    run, weights = folder is not None, config.train.branch_from or config.init_from
     is_fixed = not field.may_differ if run else field.fixed_by == "weights"
     if is_fixed:
         owner = f"the run in {folder}" if run else f"the model in {weights}"
@@ -229,7 +280,7 @@ def _fixed_by_weights(
     Raises:
       UserError: There are no such weights, or they are of another family.
     """
-    if not config.init_from:
+    if not config.init_from and (is_inference or not config.train.branch_from):
         return {}
     fixed = _values_of_weights(folder, config, is_inference)
     chosen = _chosen_vectors(config, fixed)
@@ -248,6 +299,10 @@ def _values_of_weights(
         vectors = sentence_transformers.FIELDS if _is_of_vectors(run) else ()
         recorded = {f"task.{name}": run.task[name] for name in vectors}
         return fields.decided_values(run) | recorded
+    if not is_inference and (branch := find_branch(config)):
+        run = branch.config()
+        _check_family(config, family.family_of(run))
+        return fields.decided_values(run)
     storage.check_path("--config.init_from", config.init_from)
     source = weights.find_source(config.init_from)
     _check_family(config, source.family)

@@ -23,6 +23,7 @@ from bert_jax.models.stacking import unstack_layers
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Data, Task
 from bert_jax.training import run_config, sharding
+from bert_jax.training.branch import find_branch
 from bert_jax.training.transforms import join
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
@@ -45,11 +46,15 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     tokenizer: Tokenizer | None
     path = folder / "tokenizer.json"
     # Pre-training prepares its data with the vocabulary trained on the text. With
-    # `init_from` it is the checkpoint's, which the run has kept.
-    trained = config.task.name == "pretraining" and not config.init_from
+    # `init_from` it is the checkpoint's, which the run has kept, as a branch has.
+    branch = find_branch(config)
+    given = config.init_from or branch
+    trained = config.task.name == "pretraining" and not given
     keeps = not (from_data and trained)
     if keeps and workdir.has_config(folder) and path.exists():
         tokenizer = tokenization.load(path)
+    elif branch is not None and from_data:
+        tokenizer = tokenization.load(branch.folder / "tokenizer.json")
     else:
         named = config
         if config.init_from:

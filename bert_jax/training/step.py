@@ -2,7 +2,7 @@
 compiled form. `transforms` makes the gradient of which it takes a step."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -39,6 +39,7 @@ from bert_jax.training.transforms import (
     uneven_weights,
     with_divisors,
 )
+from bert_jax.training.watch import Watcher, join_watched
 from bert_jax.types import Arrays, Params
 
 # For XLA's GPU compiler, which otherwise adds an embedding's gradients in any order.
@@ -59,20 +60,30 @@ class TrainState(NamedTuple):
     opt_state: optax.OptState
     running_stats: anomaly.RunningStats = anomaly.RunningStats()
 
+    def evaluation_params(self) -> Params:
+        """Returns the parameters to evaluate, see `optimizer.evaluation_params`."""
+        return optimizers.evaluation_params(self.opt_state, self.params)
+
     def items(self) -> dict[str, Any]:
-        """Returns the saved parts: all but `step`, which is the checkpoint's name."""
-        return {
-            "params": self.params,
+        """Returns the saved parts: all but `step`, which is the checkpoint's name.
+
+        `params` are those to evaluate. Where others learn, these are saved too.
+        """
+        items = {
+            "params": self.evaluation_params(),
             "opt_state": self.opt_state,
             "running_stats": self.running_stats._asdict(),
         }
+        if optimizers.find_averages(self.opt_state):
+            items["learning_params"] = self.params
+        return items
 
     def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
         """Returns the state of a checkpoint's items, with this state's shardings."""
         counter = jnp.full(self.step.shape, step, jnp.int32)
         return TrainState(
             jax.device_put(counter, self.step.sharding),
-            items["params"],
+            items.get("learning_params", items["params"]),
             items["opt_state"],
             anomaly.RunningStats(**items["running_stats"]),
         )
@@ -164,7 +175,8 @@ def train_step(
     learning_rate: Float[Array, ""] | float,
     gradient: Gradient,
     optimizer: optax.GradientTransformation,
-) -> tuple[TrainState, dict[str, Array]]:
+    watchers: Sequence[Watcher] = (),
+) -> tuple[TrainState, dict[str, Any]]:
     """Takes one step. An anomaly changes only the counters.
 
     Args:
@@ -174,10 +186,12 @@ def train_step(
       learning_rate: Rate that is passed to `optimizer.update`, and logged.
       gradient: Function that returns the gradients of the parameters that learn.
       optimizer: Result of `optimizer.make_optimizer`.
+      watchers: Entries of WATCHERS.
 
     Returns:
       The next state, and the metrics: `loss`, each named loss, `grad_norm` (before
       clipping), `learning_rate`, those of `anomaly.detect_anomaly` and the gradient's.
+      With watchers also `watched`, their numbers by name.
     """
     key = jax.random.fold_in(key, state.step)
     grads, losses, further = gradient(state.params, batch, key)
@@ -186,9 +200,22 @@ def train_step(
     bad, stats, judged = anomaly.detect_anomaly(state.running_stats, loss, grad_norm)
     unless = anomaly.SelectUnlessBad(bad)
     params = select_params(state.params, grads)
+    # What Optax's optimizers may ask for. What none asks for is not computed.
+    extra = {
+        "value": loss,
+        "grad": grads,
+        "value_fn": lambda learning: sum(
+            gradient(join(state.params, learning), batch, key).losses.values()
+        ),
+        "learning_rate": learning_rate,
+        "unless": unless,
+    }
     updates, opt_state = optax.with_extra_args_support(optimizer).update(
-        grads, state.opt_state, params, learning_rate=learning_rate, unless=unless
+        grads, state.opt_state, params, **extra
     )
+    watched: dict[str, Array] = {}
+    for watcher in watchers:
+        watched = join_watched(watched, watcher.in_step(params, grads, updates))
     params, opt_state = unless(
         (optax.apply_updates(params, updates), opt_state), (params, state.opt_state)
     )
@@ -200,6 +227,8 @@ def train_step(
         **judged,
         **further,
     }
+    if watchers:
+        metrics["watched"] = watched
     params = join(state.params, params)
     return TrainState(state.step + 1, params, opt_state, stats), metrics
 
@@ -248,6 +277,7 @@ class Step:
             task.config, task.unused_parameters(), optimizers.axis_names(shapes)
         )
         self.abstract = abstract_state(task, self._optimizer, mesh, shapes)
+        optimizers.find_averages(self.abstract.opt_state)  # refuses two kinds
         params = self.abstract.params
         self._learns = optimizers.trainable_filter(task.config.optimizer, params)
         self._transforms = _transforms(task)
@@ -308,7 +338,11 @@ class Step:
         return init_state(params, self._optimizer, self._learns)
 
     def trace(
-        self, state: TrainState, batch: Mapping[str, Any], micro_batches: int
+        self,
+        state: TrainState,
+        batch: Mapping[str, Any],
+        micro_batches: int,
+        watchers: Sequence[Watcher] = (),
     ) -> jax.stages.Traced:
         """Traces a step, for any kind of device. Computes nothing.
 
@@ -316,6 +350,7 @@ class Step:
           state: Arrays of all seeds, or their shapes with shardings.
           batch: Arrays or shapes, like `state`.
           micro_batches: Number of parts that the batch is split into.
+          watchers: Entries of WATCHERS.
 
         Returns:
           A function of (state, batch, `seeds.array`, the learning rate, `constants`),
@@ -327,7 +362,7 @@ class Step:
         if self.mesh.devices.flat[0].platform == "gpu":
             options = PRODUCTS | (IN_ORDER if config.train.deterministic else {})
         jitted = jax.jit(
-            functools.partial(self.train_step, micro_batches),
+            functools.partial(self.train_step, micro_batches, watchers),
             donate_argnums=0,
             out_shardings=(
                 sharding.shardings_of(state),
@@ -345,6 +380,7 @@ class Step:
     def train_step(
         self,
         micro_batches: int,
+        watchers: Sequence[Watcher],
         state: Any,
         batch: Any,
         numbers: Any,
@@ -352,11 +388,15 @@ class Step:
         constants: Any,
     ) -> tuple[Any, Any]:
         """Takes a step with all seeds, whose `numbers` are `seeds.array`."""
-        one_seed = self.step_of_seed(micro_batches, rate, constants)
+        one_seed = self.step_of_seed(micro_batches, rate, constants, watchers)
         return self.seeds.each(one_seed)(state, batch, numbers)
 
     def step_of_seed(
-        self, micro_batches: int, rate: Any, constants: Any
+        self,
+        micro_batches: int,
+        rate: Any,
+        constants: Any,
+        watchers: Sequence[Watcher] = (),
     ) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
         """Returns a function from a state, a batch and a seed to the next state and
         metrics."""
@@ -364,7 +404,9 @@ class Step:
 
         def one_seed(state: TrainState, batch: Any, number: Any) -> tuple:
             key = jax.random.key(number)
-            return train_step(state, batch, key, rate, gradient, self._optimizer)
+            return train_step(
+                state, batch, key, rate, gradient, self._optimizer, watchers
+            )
 
         return one_seed
 
@@ -382,7 +424,8 @@ class Step:
 
         def make(function: Callable[..., Any]) -> Gradient:
             if not task.compares_rows:
-                return accumulate(function, self._weights, micro_batches)
+                logged = [name for x in self._transforms for name in x.logged]
+                return accumulate(function, self._weights, micro_batches, logged)
             return cached(function, task.batch_loss, self._weights, micro_batches)
 
         gradient = only(make, function, self._learns)
@@ -403,13 +446,15 @@ class Step:
         batch: Arrays,
         micro_batches: int,
         log: Log,
+        watchers: Sequence[Watcher] = (),
     ) -> jax.stages.Compiled:
         """Returns the step for a batch of these shapes, as traced by `trace`. The log
         reports its compilation."""
-        shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
+        each = ((name, x.shape) for name, x in batch.items())
+        shapes = (micro_batches, bool(watchers), *each)
         if shapes not in self._compiled:
             with log.compiling(batch["input_ids"].shape[-1]):
-                traced = self.trace(state, batch, micro_batches)
+                traced = self.trace(state, batch, micro_batches, watchers)
                 self._compiled[shapes] = traced.lower().compile()
             self._check_weights(batch, micro_batches, log)
             processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer

@@ -12,7 +12,7 @@ Each micro-batch's sums are divided by the weights of the whole batch and then a
 the result does not depend on how a batch is split over micro-batches and devices.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -59,12 +59,14 @@ class Transform(NamedTuple):
     Attributes:
       loss: Function of (loss of the model's parameters, task) that returns a loss.
       divisors: The name of each sum that `loss` adds, and the one whose divisor it has.
+      logged: Names of those that are only logged, and not trained.
       gradient: Function of (gradient of the parameters that learn, task) that returns a
         gradient.
     """
 
     loss: Callable[[Loss, Any], Loss] = _unchanged
     divisors: Mapping[str, str] = MappingProxyType({})
+    logged: Collection[str] = ()
     gradient: Callable[[Gradient, Any], Gradient] = _unchanged
 
 
@@ -116,13 +118,16 @@ def only(
     return gradient
 
 
-def accumulate(loss: Loss, weights: Weights, parts: int) -> Gradient:
+def accumulate(
+    loss: Loss, weights: Weights, parts: int, logged: Collection[str] = ()
+) -> Gradient:
     """Returns the gradient of a batch's sums, each divided by its weight.
 
     Args:
       loss: A loss.
       weights: Function that returns the divisor of each sum of a batch.
       parts: Number of micro-batches.
+      logged: Names of sums that are metrics, which are not trained.
     """
 
     def gradient(params: Params, batch: Arrays, key: Any) -> Gradients:
@@ -131,7 +136,7 @@ def accumulate(loss: Loss, weights: Weights, parts: int) -> Gradient:
         def of_part(params: Params, index: Any, rows: Arrays) -> tuple:
             sums = loss(params, rows, jax.random.fold_in(key, index))
             losses = {name: total / divisors[name] for name, total in sums.items()}
-            return sum(losses.values()), losses
+            return sum(x for name, x in losses.items() if name not in logged), losses
 
         part = jax.grad(of_part, has_aux=True)
         if parts == 1:
@@ -139,7 +144,8 @@ def accumulate(loss: Loss, weights: Weights, parts: int) -> Gradient:
         else:
             rows = split_rows(batch, parts)
             grads, losses = _summed(lambda *x: part(params, *x), rows)
-        return Gradients(grads, losses)
+        metrics = {name: losses.pop(name) for name in logged}
+        return Gradients(grads, losses, metrics)
 
     return gradient
 

@@ -57,9 +57,14 @@ def checkpoint_name(config: ConfigDict) -> str:
     return {"last": "checkpoints", "best": "best"}[config.evaluate.checkpoint]
 
 
+def checkpoint_steps(workdir: Path) -> list[int]:
+    """Returns the steps of the finished checkpoints, sorted. Creates nothing."""
+    return sorted(ocp.utils.checkpoint_steps(workdir / "checkpoints"))
+
+
 def has_checkpoint(workdir: Path) -> bool:
     """Returns whether there is a finished checkpoint. Creates nothing."""
-    return bool(ocp.utils.checkpoint_steps(workdir / "checkpoints"))
+    return bool(checkpoint_steps(workdir))
 
 
 def checksums(trees: Mapping[str, Any]) -> dict[str, int]:

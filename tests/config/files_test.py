@@ -96,3 +96,17 @@ def test_file_that_is_no_config(project, text, notice):
     Path("top.py").write_text(text)
     with pytest.raises(UserError, match=notice):
         files.load_file("top.py")
+
+
+def test_module_beside_a_file_is_imported_and_recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside_it.py").write_text("STEPS = 7\n")
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from beside_it import STEPS\nextends = 'tiny'\n"
+        "def get_config(config):\n    config.train.num_steps = STEPS\n"
+    )
+    monkeypatch.chdir("/")
+    assert files.load_file(str(own)).train.num_steps == 7
+    assert "beside_it.py" in files.read_code(str(own))
+    del sys.modules["beside_it"]

@@ -32,7 +32,7 @@ NONE = {
     "tasks": "definition fill_mask sequences",
     "tasks/embeddings": "data losses",
     "tokenization": "tokenizer_json",
-    "training": "profiling seeds setup transforms",
+    "training": "profiling seeds setup",
 }
 
 

@@ -11,7 +11,7 @@ from bert_jax.training import optimizer
 VALUES = {"name": "bert_adam", "schedule": "polynomial", "learning_rate": 1e-2}
 VALUES |= {"warmup_steps": 10, "warmup_fraction": 0.0, "weight_decay": 0.01}
 VALUES |= {"beta1": 0.9, "beta2": 0.999, "eps": 1e-6}
-VALUES |= {"decay_power": 1.0, "clip_norm": 1.0, "frozen": ()}
+VALUES |= {"decay_power": 1.0, "clip_norm": 1.0, "ema": 0.0, "frozen": ()}
 ONE_PHASE = {"fraction": 0.0, "learning_rate": 0.0, "warmup_steps": 0}
 
 

@@ -81,8 +81,11 @@ def test_warmup_fraction_is_of_the_steps():
             {"phase2": {"fraction": 0.1, "learning_rate": 1.0, "warmup_steps": 11}},
             r"phase2\..* warmup_steps=11: .*10 steps",
         ),
+        ({"schedule": "stairs"}, r"schedule=stairs: .* Python .*jnp\.where"),
     ],
 )
-def test_schedule_fields_that_are_bad_are_named(fields, message):
+def test_schedule_fields_that_are_bad_are_named(fields, message, monkeypatch):
+    stairs = lambda config: lambda step: 1.0 if step < 10 else 0.1  # noqa: E731
+    monkeypatch.setitem(optimizer.SCHEDULES, "stairs", stairs)
     line = error_line(optimizer.learning_rates, make_config(**fields))
     assert re.search(message, line)

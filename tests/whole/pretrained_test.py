@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow
@@ -107,3 +108,16 @@ def test_texts_that_are_wrong(loaded, names, given, error, said):
     for name in names.split():
         assert said in error_line(getattr(loaded, name), given, error=error)
     assert "no layer 2" in error_line(loaded.words, ["a dog"], layers=(2,))
+
+
+def test_parameters_trained_outside_are_saved(plain, tmp_path):
+    model = bert_jax.load(plain)
+    changed = jax.tree.map(lambda x: x + 0.01, model.params)
+    model.save(tmp_path / "mine", changed)
+    again = bert_jax.load(tmp_path / "mine")
+    jax.tree.map(np.testing.assert_array_equal, again.params, changed)
+    card = (tmp_path / "mine" / "README.md").read_text()
+    assert "trained further" in card and "Scores" not in card
+    model.save(tmp_path / "same")
+    assert "Scores" in (tmp_path / "same" / "README.md").read_text()
+    assert "mine" in error_line(model.save, tmp_path / "mine")

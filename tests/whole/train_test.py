@@ -66,5 +66,7 @@ def test_describe_base(tmp_path):
     here("--config=configs/base.py", "--mode=describe", f"--output={target}")
     facts = json.loads(target.read_text())
     assert facts["parameters"] == 109_482_240
-    assert facts["flops_per_step"] == pytest.approx(256 * 69.9e9, rel=1e-3)
+    assert facts["phases"][0]["flops_per_step"] == pytest.approx(256 * 69.9e9, rel=1e-3)
+    names = [*facts]
+    assert (names[0], names[-1]) == ("model", "config")
     assert [phase["steps"] for phase in facts["phases"]] == [900_000, 100_000]

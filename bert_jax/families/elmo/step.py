@@ -1,7 +1,7 @@
 """The training step of a language model whose LSTMs go on where the last step ended."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +15,7 @@ from bert_jax.training.anomaly import RunningStats, SelectUnlessBad
 from bert_jax.training.setup import Base
 from bert_jax.training.step import Step, TrainState, train_step
 from bert_jax.training.transforms import Gradient, Gradients, only
+from bert_jax.training.watch import Watcher
 from bert_jax.types import Arrays, Params
 
 
@@ -31,6 +32,10 @@ class CarriedState(NamedTuple):
     def run(self) -> TrainState:
         """The state without the LSTMs'."""
         return TrainState(*self[:-1])
+
+    def evaluation_params(self) -> Params:
+        """Returns what `TrainState.evaluation_params` does."""
+        return self.run.evaluation_params()
 
     def items(self) -> dict[str, Any]:
         """Returns the saved parts, as `TrainState.items` does."""
@@ -62,7 +67,11 @@ class CarriedStep(Step):
         return CarriedState(*super().begin(params), self.task.first_carry())
 
     def step_of_seed(
-        self, micro_batches: int, rate: Any, constants: Any
+        self,
+        micro_batches: int,
+        rate: Any,
+        constants: Any,
+        watchers: Sequence[Watcher] = (),
     ) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
         """Returns one seed's step. An ELMo has one micro-batch and no constants."""
 
@@ -73,7 +82,7 @@ class CarriedStep(Step):
             gradient = only(make, self.task.carried_loss, self._learns)
             key = jax.random.key(number)
             run, metrics = train_step(
-                state.run, batch, key, rate, gradient, self._optimizer
+                state.run, batch, key, rate, gradient, self._optimizer, watchers
             )
             choose = SelectUnlessBad(metrics["anomaly"] > 0)
             carry = choose(metrics.pop("carry"), state.carry)
