@@ -362,7 +362,7 @@ class Step:
         if self.mesh.devices.flat[0].platform == "gpu":
             options = PRODUCTS | (IN_ORDER if config.train.deterministic else {})
         jitted = jax.jit(
-            functools.partial(self.train_step, micro_batches, watchers),
+            functools.partial(self.step_of_seeds, micro_batches, watchers),
             donate_argnums=0,
             out_shardings=(
                 sharding.shardings_of(state),
@@ -377,7 +377,7 @@ class Step:
                 constants = constants | self._base.abstract
             return jitted.trace(state, batch, self.seeds.array, rate, constants)
 
-    def train_step(
+    def step_of_seeds(
         self,
         micro_batches: int,
         watchers: Sequence[Watcher],
