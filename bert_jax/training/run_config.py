@@ -75,7 +75,9 @@ def config_of(
             _refuse(config, name, there, here, folder if asks_run else None)
     if is_inference and flags.get("task.dev_file") and config.task.get("dev_fraction"):
         config.task.dev_fraction = 0.0  # that file is dev now
-    if is_inference and "corpus.sources" in flags:
+    # The command of a run, repeated with another mode, names the run's own text.
+    is_own = asks_run and config.corpus.sources == values["corpus.sources"]
+    if is_inference and "corpus.sources" in flags and not is_own:
         _name_texts(config, flags, values["corpus.sources"])
     named = config.init_from
     if config.model.lora_rank and named and not named.startswith(hub.PREFIX):
