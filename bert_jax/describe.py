@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Collection
 from typing import Any
 
 import flax.linen as nn
@@ -78,12 +79,23 @@ def gather_sizes(task: Task) -> dict[str, Any]:
         "weight_decay": decay,
     }
     if config.optimizer.name == "muon":
-        names = optimizers.axis_names(task.param_shapes)
-        shapes = {n: x.shape for n, x in flatten_dict(abstract.params, sep="/").items()}
-        found["muon"] = {
-            name: list(shape)
-            for name, shape in shapes.items()
-            if decay[name] is not None
-            and optimizers.matrix_axes(name, len(shape), names.get(name))
-        }
+        learning = {name for name, value in decay.items() if value is not None}
+        found["muon"] = _muon_matrices(task, abstract.params, learning)
     return found | {"config": config.to_dict()}
+
+
+def _muon_matrices(
+    task: Task, params: Any, learning: Collection[str]
+) -> dict[str, list[int]]:
+    """Returns the shape of each matrix that Muon trains, by path.
+
+    Args:
+      learning: Paths of the parameters that learn.
+    """
+    names = optimizers.axis_names(task.param_shapes)
+    return {
+        name: list(leaf.shape)
+        for name, leaf in flatten_dict(params, sep="/").items()
+        if name in learning
+        and optimizers.matrix_axes(name, len(leaf.shape), names.get(name))
+    }

@@ -130,10 +130,10 @@ def _find_extended(path: Path) -> str | None:
 
 
 def _execute(path: Path) -> dict[str, Any]:
-    # Dataclasses look for their module, whose name hides no module here.
     folder = str(path.resolve().parent)
     if folder not in sys.path and not path.resolve().is_relative_to(CONFIGS):
         sys.path.append(folder)  # modules beside the file
+    # Dataclasses look for their module, whose name hides no module here.
     module = ModuleType(f"config {path.stem}")
     sys.modules[module.__name__], module.__file__ = module, str(path)
     # Not `import`: its cache misses an edit of the same size in the same second.

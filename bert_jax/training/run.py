@@ -183,9 +183,10 @@ class Run:
         self.branch = find_branch(config) if is_new else None
         if self.branch is not None:
             check_branch(config, self.branch)
-        reads = (is_new and self.branch is None) or config.model.lora_rank
+        begins = is_new and self.branch is None
+        reads = begins or config.model.lora_rank
         base, start = setup.read_start(task, self.mesh) if reads else (None, None)
-        self.weights = start if is_new and self.branch is None else None
+        self.weights = start if begins else None
         self.train_step = step(task, self.mesh, base)
         self.seeds = self.train_step.seeds
         self._abstract = self.seeds.abstract(self.train_step.abstract)

@@ -39,7 +39,7 @@ from bert_jax.training.transforms import (
     uneven_weights,
     with_divisors,
 )
-from bert_jax.training.watch import Watcher, join_watched
+from bert_jax.training.watch import Watcher, watch_step
 from bert_jax.types import Arrays, Params
 
 # For XLA's GPU compiler, which otherwise adds an embedding's gradients in any order.
@@ -213,9 +213,7 @@ def train_step(
     updates, opt_state = optax.with_extra_args_support(optimizer).update(
         grads, state.opt_state, params, **extra
     )
-    watched: dict[str, Array] = {}
-    for watcher in watchers:
-        watched = join_watched(watched, watcher.in_step(params, grads, updates))
+    watched = watch_step(watchers, params, grads, updates)
     params, opt_state = unless(
         (optax.apply_updates(params, updates), opt_state), (params, state.opt_state)
     )

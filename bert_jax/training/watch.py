@@ -58,6 +58,16 @@ def norms(params: Params, grads: Params, updates: Params) -> Scalars:
 NORMS = Watcher(in_step=norms)
 
 
+def watch_step(
+    watchers: Sequence[Watcher], params: Params, grads: Params, updates: Params
+) -> Scalars:
+    """Returns the numbers of all watchers' `in_step`, which has the arguments."""
+    found: Scalars = {}
+    for watcher in watchers:
+        found = join_watched(found, watcher.in_step(params, grads, updates))
+    return found
+
+
 def join_watched(
     found: Mapping[str, Any], more: Mapping[str, Any], seeds: Seeds | None = None
 ) -> dict[str, Any]:
