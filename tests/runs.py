@@ -23,6 +23,7 @@ import pytest
 
 from bert_jax import main
 from bert_jax.workdir import metrics
+from bert_jax.workdir.checkpoint import Checkpoints
 from tests.forked import ROOT, Forked, Server
 
 MAIN = ("-m", "bert_jax.main")
@@ -75,6 +76,14 @@ def refused(*arguments, program: Any = None) -> str:
     _, error = here(*arguments, status=2, program=program)
     assert error.count("\n") == 1, error
     return error
+
+
+def saved(workdir: Path, step: int, *names: str) -> dict[str, Any]:
+    """Returns these trees of a checkpoint, on one device."""
+    where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    with Checkpoints(workdir, None, only=step) as checkpoints:
+        trees, _ = checkpoints.restore(dict.fromkeys(names, where))
+    return trees
 
 
 def taken(path: Path) -> list[str]:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from bert_jax.workdir import metrics
-from bert_jax.workdir.checkpoint import Checkpoints
-from tests.runs import here, run
+from tests.runs import here, run, saved
 
 SAVES = ("--config.checkpoint.save_every=10", "--config.checkpoint.keep_every=10")
 
@@ -26,12 +25,9 @@ def losses(workdir):
     return {x["step"]: x["loss"] for x in metrics.read_metrics(workdir, "train")}
 
 
-def saved(workdir, step):
-    """Returns the arrays of a checkpoint by path, and their values."""
-    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    names = {"params": here, "opt_state": here, "running_stats": here}
-    with Checkpoints(workdir, None, only=step) as checkpoints:
-        trees, _ = checkpoints.restore(names)
+def state(workdir, step):
+    """Returns the arrays of a checkpoint."""
+    trees = saved(workdir, step, "params", "opt_state", "running_stats")
     return jax.tree.leaves(trees)
 
 
@@ -44,7 +40,7 @@ def test_a_branch_that_changes_nothing_continues_to_the_bit(micro, parent, tmp_p
     assert f"from the state of {parent}, at step 10" in err
     late = {step: loss for step, loss in losses(parent).items() if step > 10}
     assert losses(tmp_path) == late
-    assert same(saved(tmp_path, 20), saved(parent, 20))
+    assert same(state(tmp_path, 20), state(parent, 20))
 
 
 def test_a_branch_needs_no_config_file_and_has_another_schedule(parent, tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 
-import jax
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
@@ -10,8 +9,7 @@ from flax.traverse_util import flatten_dict
 from bert_jax.registry import WATCHERS
 from bert_jax.training.watch import Watcher
 from bert_jax.workdir import metrics
-from bert_jax.workdir.checkpoint import Checkpoints
-from tests.runs import run
+from tests.runs import run, saved
 
 SHORT = (
     *("--config.train.num_steps=4", "--config.train.watch=2"),
@@ -20,10 +18,7 @@ SHORT = (
 
 
 def params(workdir, step):
-    where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    with Checkpoints(workdir, None, only=step) as checkpoints:
-        trees, _ = checkpoints.restore({"params": where})
-    return flatten_dict(trees["params"], sep="/")
+    return flatten_dict(saved(workdir, step, "params")["params"], sep="/")
 
 
 @pytest.mark.parametrize("scan", [False, True])
@@ -37,10 +32,10 @@ def test_norms_are_those_of_the_checkpoints(micro, tmp_path, scan):
         name.replace("encoder/layers/", "encoder/layer_0/"): name for name in before
     }
     assert names == {*shown}
-    for name, saved in shown.items():
-        norm = np.linalg.norm(before[saved])
+    for name, path in shown.items():
+        norm = np.linalg.norm(before[path])
         assert second[f"param_norm/{name}"] == pytest.approx(norm, rel=1e-5)
-        update = np.linalg.norm(after[saved] - before[saved])
+        update = np.linalg.norm(after[path] - before[path])
         assert second[f"update_norm/{name}"] == pytest.approx(
             update, rel=2e-3, abs=1e-6
         )

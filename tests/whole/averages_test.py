@@ -10,8 +10,7 @@ from optax import contrib
 
 from bert_jax.training.optimizer import OPTIMIZERS, evaluation_params
 from bert_jax.workdir import metrics
-from bert_jax.workdir.checkpoint import Checkpoints
-from tests.runs import here, refused, run
+from tests.runs import here, refused, run, saved
 
 EMA = "--config.optimizer.ema=0.75"
 SAVES = (
@@ -20,14 +19,6 @@ SAVES = (
     "--config.train.num_steps=4",
     "--config.train.eval_every=2",
 )
-
-
-def saved(workdir, step, name):
-    """Returns a tree of a checkpoint."""
-    where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    with Checkpoints(workdir, None, only=step) as checkpoints:
-        trees, _ = checkpoints.restore({name: where})
-    return trees[name]
 
 
 def scores(workdir):
@@ -44,10 +35,10 @@ def schedule_free(optimizer, schedule, mask):
 def test_the_mean_is_evaluated_and_saved(micro, tmp_path, seeds):
     run(micro, tmp_path, EMA, *SAVES, f"--config.train.seeds={seeds}")
     for step in (2, 3, 4):
-        before = saved(tmp_path, step - 1, "params")
-        new = saved(tmp_path, step, "learning_params")
+        before = saved(tmp_path, step - 1, "params")["params"]
+        new = saved(tmp_path, step, "learning_params")["learning_params"]
         wanted = jax.tree.map(lambda x, y: 0.75 * x + 0.25 * y, before, new)
-        found = saved(tmp_path, step, "params")
+        found = saved(tmp_path, step, "params")["params"]
         jax.tree.map(
             lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-8),
             found,
@@ -63,7 +54,7 @@ def test_a_run_with_a_mean_continues_to_the_bit(micro, tmp_path):
     run(micro, once, EMA, *SAVES)
     run(micro, branch, EMA, *SAVES, f"--config.train.branch_from={once}@2")
     for name in ("params", "learning_params", "opt_state"):
-        one, other = (saved(folder, 4, name) for folder in (once, branch))
+        one, other = (saved(folder, 4, name)[name] for folder in (once, branch))
         assert jax.tree.all(jax.tree.map(np.array_equal, one, other))
     assert scores(branch)[4] == scores(once)[4]
 
@@ -75,11 +66,11 @@ def test_schedule_free_weights_are_its_average(micro, tmp_path, monkeypatch, see
         *(micro, tmp_path, *SAVES, "--config.optimizer.name=schedule_free"),
         *(f"--config.train.seeds={seeds}", "--config.optimizer.warmup_steps=0"),
     )
-    learning = saved(tmp_path, 4, "learning_params")
-    state = saved(tmp_path, 4, "opt_state")
+    learning = saved(tmp_path, 4, "learning_params")["learning_params"]
+    state = saved(tmp_path, 4, "opt_state")["opt_state"]
     (z,) = (x["z"] for x in jax.tree.leaves(state, is_leaf=_has_z) if _has_z(x))
     wanted = jax.tree.map(lambda y, z: (y - 0.1 * z) / 0.9, learning, z)
-    found = saved(tmp_path, 4, "params")
+    found = saved(tmp_path, 4, "params")["params"]
     jax.tree.map(
         lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6),
         found,
