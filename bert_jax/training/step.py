@@ -359,8 +359,15 @@ class Step:
         options: dict[str, bool | int] = {}
         if self.mesh.devices.flat[0].platform == "gpu":
             options = PRODUCTS | (IN_ORDER if config.train.deterministic else {})
+
+        def train_step(
+            state: Any, batch: Any, numbers: Any, rate: Any, constants: Any
+        ) -> tuple[Any, Any]:  # a profile and a compiler's log show this name
+            one_seed = self.step_of_seed(micro_batches, rate, constants, watchers)
+            return self.seeds.each(one_seed)(state, batch, numbers)
+
         jitted = jax.jit(
-            functools.partial(self.step_of_seeds, micro_batches, watchers),
+            train_step,
             donate_argnums=0,
             out_shardings=(
                 sharding.shardings_of(state),
@@ -374,20 +381,6 @@ class Step:
             if self._base is not None:
                 constants = constants | self._base.abstract
             return jitted.trace(state, batch, self.seeds.array, rate, constants)
-
-    def step_of_seeds(
-        self,
-        micro_batches: int,
-        watchers: Sequence[Watcher],
-        state: Any,
-        batch: Any,
-        numbers: Any,
-        rate: Any,
-        constants: Any,
-    ) -> tuple[Any, Any]:
-        """Takes a step with all seeds, whose `numbers` are `seeds.array`."""
-        one_seed = self.step_of_seed(micro_batches, rate, constants, watchers)
-        return self.seeds.each(one_seed)(state, batch, numbers)
 
     def step_of_seed(
         self,
