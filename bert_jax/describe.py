@@ -59,6 +59,7 @@ def gather_sizes(task: Task) -> dict[str, Any]:
             "micro_batches": phase.micro_batches,
             "tokens": phase.steps * math.prod(phase.shapes["input_ids"]),
             "flops_per_step": task.flops(phase.shapes),
+            "changes": dict(phase.changes),
         }
         for phase in task.phases()
     ]

@@ -247,11 +247,11 @@ FIELDS: dict[str, Field] = {
     ),
     "corpus.weights": Field(
         (),
-        "(0, 1000000]",
+        "[0, 1000000]",
         items=float,
         doc="How often a row of each source is seen, relative to one of weight 1: "
-        "(2.0, 1.0) shows the first source's rows twice as often "
-        "(docs/data.md). Empty means all equally often.",
+        "(2.0, 1.0) shows the first source's rows twice as often, and a source of "
+        "weight 0 is left out (docs/data.md). Empty means all equally often.",
     ),
     "corpus.language": Field(
         "en", _language, doc="Language of the sentence rules: a code such as en or de"
@@ -474,6 +474,15 @@ FIELDS: dict[str, Field] = {
         "memory (gradient accumulation). The result is that of the whole "
         "batch, only dropout differs.",
     ),
+    "train.phases": Field(
+        (),
+        doc="Phases of pre-training, one text each, such as 'fraction=0.9' and "
+        "'corpus.max_seq_length=512 train.batch_size=64'. Each has steps or a fraction "
+        "of train.num_steps (one without either has the rest), and fields that differ: "
+        "train.batch_size, train.micro_batches, corpus.max_seq_length, corpus.weights, "
+        "masking.*, and with a schedule of its own optimizer.learning_rate, schedule, "
+        "warmup_* and decay_*. Empty means one phase, or the two of phase2.",
+    ),
     "train.log_every": Field(
         100, COUNT, fixed_by="none", doc="Steps between two logged steps"
     ),
@@ -679,6 +688,8 @@ def check_together(config: ConfigDict) -> None:
             f"{weights}: one for each of the {len(corpus.sources)} "
             "config.corpus.sources"
         )
+    if corpus.weights and not any(corpus.weights):
+        raise UserError(f"{weights}: one must be above 0")
     if corpus.weights and corpus.packing:
         raise UserError(
             f"{weights}: not with config.corpus.packing, whose rows have pairs of "

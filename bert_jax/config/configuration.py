@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from ml_collections.config_flags import tuple_parser
 
 from bert_jax import registry
-from bert_jax.config import common_fields, fields, files, task_fields
+from bert_jax.config import common_fields, fields, files, phases, task_fields
 from bert_jax.config.field import did_you_mean, require_value
 from bert_jax.errors import UserError
 
@@ -233,3 +233,8 @@ def check_config(config: ConfigDict, *, code: bool = True) -> None:
             require_value(known, name, value)
     common_fields.check_together(config)
     task_fields.check_together(config, fields.task_values(config))
+    for text, phase_config in phases.check_phases(config):
+        try:
+            common_fields.check_together(phase_config)
+        except UserError as error:
+            raise UserError(f"{text}: {error}") from error

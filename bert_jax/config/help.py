@@ -41,7 +41,7 @@ In configs/:
 The README has the details, docs/config.md every field.
 """
 # Fine-tuning reads none of these groups.
-_PRETRAINING = ("corpus", "masking", "phase2")
+_PRETRAINING = ("corpus", "masking", "phase2", "train.phases")
 
 
 def help_text(spec: str) -> str:

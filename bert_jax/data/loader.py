@@ -5,6 +5,7 @@ masked at a time. A run resolves its data once, and then the text is not needed.
 """
 
 import functools
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +50,8 @@ def batch_dataset(
     """Returns the batches of a phase, the first one at index 0.
 
     Args:
-      config: The whole config.
+      config: The whole config. The values of the phase hold for train, so dev's masks
+        are the same in all phases.
       phase: One of `phases_of`.
       data: Sentence pairs of the phase's length.
       split: `train` (endless, reshuffled each epoch, with `corpus.packing` several
@@ -59,6 +61,9 @@ def batch_dataset(
       rows: Rows of the global batch to read. A host reads only its rows.
     """
     table = data.table(split)
+    if split == "train":
+        seed, before = _reading_place(config, phase)
+        config = fields.with_values(config, {**dict(phase.changes), "seed": seed})
     make, count = row_maker(config, phase, data, split), table.rows
     if split == "dev":
         size = config.evaluate.batch_size
@@ -68,7 +73,7 @@ def batch_dataset(
         make, count = _packed_maker(config, phase, data, make)
     elif config.corpus.weights:
         make, count = _mixed_maker(config, table["source"].values, make)
-    size, before = phase.batch_size, _rows_before(config, phase)
+    size = phase.batch_size
     order = grain.MapDataset.range(count).seed(config.seed).shuffle()
 
     def batch(index: int, row: Numbers) -> Batch:
@@ -78,15 +83,25 @@ def batch_dataset(
     return order.repeat(EPOCHS)[before:].batch(size).map_with_index(batch)
 
 
-def _rows_before(config: ConfigDict, phase: Phase) -> int:
-    """Returns the number of training rows read in an earlier phase of the same length.
+def _reading_place(config: ConfigDict, phase: Phase) -> tuple[int, int]:
+    """Returns a phase's seed, and the number of rows that it finds read.
 
-    Such a phase has the same data. A phase of another length begins other data.
+    Phases of one length read the same data, and a phase goes on where those before it
+    stopped. One with other weights of the sources begins another order of the rows, so
+    it has a seed of its own. A phase of another length begins other data.
     """
-    first, *_ = phases_of(config)
-    if not phase.first_step or phase.max_seq_length != first.max_seq_length:
-        return 0
-    return first.end_step * first.batch_size
+
+    def weights(phase: Phase) -> tuple[float, ...]:
+        return tuple(phase.value(config, "corpus.weights"))
+
+    length, step = phase.max_seq_length, phase.first_step
+    until = [p for p in phases_of(config) if p.first_step < step]
+    alike = [*(p for p in until if p.max_seq_length == length), phase]
+    *orders, last = [[*group] for _, group in itertools.groupby(alike, weights)]
+    seed = config.seed
+    if orders:
+        seed = int(np.random.SeedSequence((seed, len(orders))).generate_state(1)[0])
+    return seed, sum(p.steps * p.batch_size for p in last[:-1])
 
 
 def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
@@ -237,11 +252,13 @@ class SourceMixture:
         """Takes each source's rows and weight. Its records follow the last source's.
 
         Args:
-          rows: Number of rows of each source. Sources without rows are skipped.
+          rows: Number of rows of each source. Sources without rows, or with the weight
+            0, are skipped.
         """
         self._rows = np.array(rows)
-        wanted = np.maximum(1, np.rint(self._rows * np.array(weights)))
-        self._parts = np.where(self._rows > 0, wanted, 0).astype(int)
+        wanted = self._rows * np.array(weights)
+        at_least = np.maximum(1, np.rint(wanted))
+        self._parts = np.where(wanted > 0, at_least, 0).astype(int)
         self._ends = np.cumsum(self._parts)
         self.size = int(self._ends[-1])
         self._first = np.cumsum(self._rows) - self._rows
@@ -345,7 +362,7 @@ class RunData:
         return [data for _, data in by_length]
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
-        """Yields the training batches from `step` on, through both phases, read ahead.
+        """Yields the training batches from `step` on, through all phases, read ahead.
 
         Args:
           rows: Rows of a batch of `config.train.batch_size`. Other sizes are scaled.

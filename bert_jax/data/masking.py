@@ -216,7 +216,7 @@ def batch_shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]
     pairs: tuple[int, ...] = ()
     if config.corpus.packing:
         tokens += ("sequence_ids", "position_ids")
-        share = config.masking.masked_lm_prob
+        share = phase.value(config, "masking.masked_lm_prob")
         max_pairs = config.corpus.packed_pairs
         predictions = packing.max_predictions(length, share, predictions, max_pairs)
         pairs = (max_pairs,)

@@ -68,6 +68,10 @@ class Finetuning(distillation.Taught, Predictor):
         self._encoded: dict[str, list[Feature]] = {}
         self._tables: dict[str, Rows] = {}
         self.model_config = bert_config(config.model, tokenizer.get_vocab_size())
+        if config.train.phases:
+            raise UserError(
+                "config.train.phases: are pre-training's; leave it empty to fine-tune"
+            )
         limit, length = config.model.max_position_embeddings, config.task.max_seq_length
         self.max_seq_length = length
         if length > limit:

@@ -124,7 +124,7 @@ class Pretraining(distillation.Taught):
         for phase in phases.phases_of(config):
             if phase.max_seq_length > positions:
                 raise UserError(
-                    f"config.corpus.max_seq_length (or config.phase2.max_seq_length)="
+                    f"config.corpus.max_seq_length (or a later phase's)="
                     f"{phase.max_seq_length}: must be at most "
                     f"config.model.max_position_embeddings={positions}"
                 )
@@ -134,6 +134,11 @@ class Pretraining(distillation.Taught):
         from bert_jax.data.loader import RunData
 
         return RunData(self.config, self._vocabulary)
+
+    @property
+    def _first_length(self) -> int:
+        """Tokens of a row of the first phase."""
+        return phases.phases_of(self.config)[0].max_seq_length
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -162,7 +167,7 @@ class Pretraining(distillation.Taught):
         for split in self.splits:
             if split != "dev":
                 self._data.prepare_source(split, last.max_seq_length)
-        first = self._data.prepare_length(self.config.corpus.max_seq_length)
+        first = self._data.prepare_length(self._first_length)
         return Data(
             first.unknown_share(),
             record=self._data.record(),
@@ -204,7 +209,7 @@ class Pretraining(distillation.Taught):
         return tuple(self.config.evaluate.splits)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
-        """Yields the batches from `step` on, through both phases."""
+        """Yields the batches from `step` on, through all phases."""
         yield from self._data.batches(step, rows, seed)
 
     def evaluation_batches(
@@ -319,7 +324,7 @@ class Pretraining(distillation.Taught):
     def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"] | None:
         """Log probabilities from train's counts, with add-one smoothing. None where
         other texts alone are evaluated, and train is gone."""
-        length = self.config.corpus.max_seq_length
+        length = self._first_length
         if "dev" in self.splits:
             data = self._data.prepare_length(length)
         elif (recorded := self._data.find_prepared(length)) is not None:
@@ -333,8 +338,8 @@ class Pretraining(distillation.Taught):
 def _warn_of_few_predictions(config: ConfigDict) -> None:
     """Warns where a full row has fewer predictions than `masked_lm_prob` asks for, as
     where a config changes this alone."""
-    share = config.masking.masked_lm_prob
     for phase in phases.phases_of(config):
+        share = phase.value(config, "masking.masked_lm_prob")
         wanted = phase.max_seq_length * share
         max_predictions = phase.max_predictions_per_seq
         if max_predictions < int(wanted):

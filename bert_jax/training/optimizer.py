@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PyTree
 from ml_collections import ConfigDict
 from optax import contrib
 
-from bert_jax.config.phases import phase2_start
+from bert_jax.config.phases import rate_schedules
 from bert_jax.errors import UserError
 from bert_jax.models.layers import kernel_inputs
 from bert_jax.registry import OPTIMIZERS, SCHEDULES
@@ -76,9 +76,12 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
       A function from the step (number of updates before this one) to the rate.
 
     Raises:
-      UserError: The name is unknown. See also `polynomial_schedule`.
+      UserError: The name is unknown. See also `rate_schedules` and
+        `polynomial_schedule`.
     """
-    return SCHEDULES.lookup(config.optimizer.schedule)(config)
+    starts, configs = zip(*rate_schedules(config), strict=True)
+    schedules = [SCHEDULES.lookup(c.optimizer.schedule)(c) for c in configs]
+    return optax.join_schedules(schedules, starts[1:]) if starts[1:] else schedules[0]
 
 
 def learning_rates(config: ConfigDict) -> Float[np.ndarray, " steps"]:
@@ -120,13 +123,10 @@ def polynomial_schedule(config: ConfigDict) -> optax.Schedule:
     warm-up ends, the rate drops from the peak to the decay's value at that step. Steps
     count from 0, so with a warm-up the first update has rate 0.
 
-    With `phase2.learning_rate`, each phase has its own schedule (the paper's
-    re-warm-up), and the first decays to 0 at the start of the second.
-
     Args:
       config: The whole config. Reads `optimizer.learning_rate`,
         `optimizer.warmup_steps` or `optimizer.warmup_fraction` (of the schedule's
-        steps), `optimizer.decay_power`, `train.num_steps` and `phase2`.
+        steps), `optimizer.decay_power` and `train.num_steps`.
 
     Returns:
       A function from the step (number of updates before this one) to the rate, float32.
@@ -135,35 +135,14 @@ def polynomial_schedule(config: ConfigDict) -> optax.Schedule:
       UserError: A warm-up is given twice or longer than the schedule.
     """
     peak, power = config.optimizer.learning_rate, config.optimizer.decay_power
-    num_steps, second = config.train.num_steps, config.phase2
-    change = phase2_start(config) if second.learning_rate else num_steps
-    warmup, last = warmup_steps(config, change), num_steps - change
-    if (second.learning_rate and not last) or second.warmup_steps > last:
-        raise UserError(
-            f"config.phase2.learning_rate={second.learning_rate} and "
-            f"warmup_steps={second.warmup_steps}: phase 2's schedule has {last} steps "
-            f"(config.phase2.fraction={second.fraction})"
-        )
-    if not last:
-        return _rise_and_fall(peak, warmup, num_steps, power)
-    before = _rise_and_fall(peak, warmup, change, power)
-    after = _rise_and_fall(second.learning_rate, second.warmup_steps, last, power)
+    num_steps = config.train.num_steps
+    warmup = warmup_steps(config, num_steps)
 
-    def schedule(step: jax.typing.ArrayLike) -> jax.Array:
-        step = jnp.asarray(step)
-        return jnp.where(step < change, before(step), after(step - change))
-
-    return schedule
-
-
-def _rise_and_fall(
-    peak: float, warmup_steps: int, num_steps: int, power: float
-) -> optax.Schedule:
     def schedule(step: jax.typing.ArrayLike) -> jax.Array:
         step = jnp.minimum(jnp.asarray(step), num_steps)
-        rising = step / max(warmup_steps, 1)
+        rising = step / max(warmup, 1)
         falling = ((num_steps - step) / num_steps) ** power
-        return peak * jnp.where(step < warmup_steps, rising, falling)
+        return peak * jnp.where(step < warmup, rising, falling)
 
     return schedule
 

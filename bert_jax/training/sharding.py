@@ -12,6 +12,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
 from bert_jax.config import fields
+from bert_jax.config.phases import phases_of
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
 from bert_jax.models.kernels import requirements
@@ -77,7 +78,7 @@ def _check_batches(
 ) -> None:
     """Checks that the batches of these config groups divide over a mesh."""
     shards = sizes["data"] * sizes["fsdp"]
-    train, second = config.train, config.phase2
+    train = config.train
     batches = {}  # rows, parts
     if "evaluate" in uses:
         batches["evaluate.batch_size"] = (config.evaluate.batch_size, 1)
@@ -86,11 +87,10 @@ def _check_batches(
         name = "train.batch_size / train.micro_batches"
         name += " / task.texts_per_row" if texts > 1 else ""
         batches[name] = (train.batch_size, train.micro_batches * texts)
-    if "train" in uses and second.fraction:
-        rows = second.batch_size or train.batch_size
-        name = "phase2" if second.batch_size else "train"
-        name += ".batch_size / phase2.micro_batches"
-        batches[name] = (rows, second.micro_batches)
+    for number, phase in enumerate(phases_of(config)[1:], 2):
+        if "train" in uses:
+            name = f"train.batch_size / train.micro_batches of phase {number}"
+            batches[name] = (phase.batch_size, phase.micro_batches)
     for name, (size, parts) in batches.items():
         if size < 1 or size % parts or size // parts % shards:
             raise UserError(

@@ -19,6 +19,7 @@ from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.config.field import PLAIN
 from bert_jax.config.fields import fields_of as definitions
+from bert_jax.config.phases import phases_of
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path, write_atomically
@@ -168,7 +169,8 @@ def check_run(workdir: Path, config: ConfigDict) -> None:
     defaults, differs in fields that shape it."""
     if not has_config(workdir):
         return
-    there, here = _flatten(recorded_config(workdir, code=False)), _flatten(config)
+    recorded = recorded_config(workdir, code=False)
+    there, here = _flatten(recorded), _flatten(config)
     known = definitions(config)
     for name in here.keys() & known - there.keys():  # for a custom task
         there[name] = json.loads(json.dumps(known[name].default))
@@ -191,10 +193,11 @@ def check_run(workdir: Path, config: ConfigDict) -> None:
             f"--workdir={workdir} belongs to a run of another config: "
             f"{', '.join(values)}; {extend if grows else ''}use another --workdir"
         )
-    if grows and config.phase2.fraction:
+    starts = ([p.first_step for p in phases_of(c)] for c in (recorded, config))
+    if grows and len({*map(tuple, starts)}) > 1:
         raise UserError(
-            f"--workdir={workdir}: config.train.extend would move the start of this "
-            "run's phase 2; start another run with --config.init_from"
+            f"--workdir={workdir}: config.train.extend would move the start of a "
+            "phase; begin another run with --config.train.branch_from"
         )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bert_jax.config import configuration
 from bert_jax.config.configuration import check_config
-from bert_jax.data import chunks
+from bert_jax.data import chunks, loader
 from bert_jax.data.loader import SourceMixture
 from tests.data.preparing import prepared, read
 from tests.micro import error_line, write_rows
@@ -103,3 +103,27 @@ def test_mix_weights_that_are_bad(config):
     config.corpus.weights = (1.0,)
     line = error_line(check_config, config)
     assert re.search(r"corpus\.weights=.*one for each of the 3", line)
+
+
+def test_mixture_of_each_phase(config):
+    """A source of weight 0 is left out, and other weights begin another order."""
+    config.train.num_steps, names = 60, ("red", "green", "blue")
+    config.corpus.nsp, config.masking.random_fraction = False, 0.0  # one source a row
+    first = "steps=20 corpus.weights=(1.0, 0.0, 0.0)"
+    config.train.phases = (first, "corpus.weights=(0.0, 1.0, 3.0)", f"{first}")
+    check_config(config)
+    tokenizer = prepared(config, 24).tokenizer
+    known = {tokenizer.token_to_id(name): name for name in names}
+    seen = [Counter() for _ in range(3)]
+    for step in range(60):
+        batch = loader.batch_at(config, step)
+        for row in batch["input_ids"]:
+            seen[step // 20].update({known[i] for i in row.tolist() if i in known})
+    assert {*seen[0]} == {*seen[2]} == {"red"} and {*seen[1]} == {"green", "blue"}
+    rows = Counter(prepared(config, 24).table("train")["source"].values.tolist())
+    share = seen[1]["blue"] / seen[1].total()
+    assert share == pytest.approx(3 * rows[2] / (rows[1] + 3 * rows[2]), abs=0.1)
+    one, again = (loader.batch_at(config, step)["input_ids"] for step in (0, 40))
+    assert not np.array_equal(one, again)
+    config.corpus.weights = (0.0, 0.0, 0.0)
+    assert "one must be above 0" in error_line(check_config, config)

@@ -199,6 +199,60 @@ def test_second_phase_of_the_same_length_reads_on(config, fields):
     np.testing.assert_array_equal(found, np.concatenate(pair))
 
 
+def test_written_out_phases_are_those_of_phase2(config):
+    short = config.copy_and_resolve_references()
+    short.phase2.update(fraction=0.1, max_seq_length=48, max_predictions_per_seq=7)
+    short.phase2.update(batch_size=8, micro_batches=2)
+    long = config.copy_and_resolve_references()
+    fields = "corpus.max_seq_length=48 masking.max_predictions_per_seq=7"
+    fields += " train.batch_size=8 train.micro_batches=2"
+    long.train.phases = ("fraction=0.9", f"fraction=0.1 {fields}")
+    assert [p[:6] for p in loader.phases_of(long)] == [
+        phase[:6] for phase in loader.phases_of(short)
+    ]
+    for step in (0, 89, 90, 99):
+        assert same(loader.batch_at(long, step), loader.batch_at(short, step))
+
+
+def test_ramp_of_length_batch_and_masks(config):
+    """Phases of one length read on, and each has masks of its own, but not in dev."""
+    ramp = config.copy_and_resolve_references()
+    ramp.train.phases = (
+        "steps=20 train.batch_size=8 masking.masked_lm_prob=0.3",
+        "steps=10 corpus.max_seq_length=48 train.batch_size=4",
+        "steps=30 train.batch_size=32",
+        "masking.mask_fraction=0.0 masking.random_fraction=0.0",
+    )
+    plain = config.copy_and_resolve_references()
+    read = [original_rows(loader.batch_at(plain, step)) for step in range(10)]
+    found = [original_rows(loader.batch_at(ramp, step)) for step in range(20)]
+    for i in range(10):
+        assert sorted([*found[2 * i], *found[2 * i + 1]]) == sorted(read[i])
+    shapes = [loader.batch_at(ramp, step)["input_ids"].shape for step in (20, 30, 60)]
+    assert shapes == [(4, 48), (32, 32), (16, 32)]
+    # 20 batches of 8 rows are 10 of 16.
+    pair = [loader.batch_at(plain, step)["input_ids"] for step in (10, 11)]
+    third = loader.batch_at(ramp, 30)["input_ids"]
+    np.testing.assert_array_equal(third, np.concatenate(pair))
+    chosen, tokens = np.zeros((2, 20))
+    for step in range(20):
+        batch = loader.batch_at(ramp, step)
+        chosen[step] = batch["masked_lm_weights"].sum()
+        tokens[step] = np.maximum(1, np.rint(batch["input_mask"].sum(1) * 0.3)).sum()
+    np.testing.assert_array_equal(chosen, tokens)
+    last = loader.batch_at(ramp, 99)  # nothing is replaced
+    rows, columns = np.nonzero(last["masked_lm_weights"])
+    places = last["masked_lm_positions"][rows, columns]
+    kept = last["input_ids"][rows, places]
+    np.testing.assert_array_equal(kept, last["masked_lm_ids"][rows, columns])
+    assert same(loader.batch_at(ramp, 0, "dev"), loader.batch_at(plain, 0, "dev"))
+    hosts = [loader.RunData(ramp, None).batches(19, slice(i, i + 8), 0) for i in (0, 8)]
+    for step in (19, 20):  # half of each batch
+        parts = [next(host) for host in hosts]
+        whole = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+        assert same(whole, loader.batch_at(ramp, step))
+
+
 def test_loader_without_nsp(config):
     config = config.copy_and_resolve_references()
     config.corpus.nsp = False

@@ -6,6 +6,8 @@ import jax
 import optax
 from ml_collections import ConfigDict
 
+from bert_jax.config.configuration import with_defaults
+from bert_jax.config.fields import copy_mutable
 from bert_jax.training import optimizer
 
 VALUES = {"name": "bert_adam", "schedule": "polynomial", "learning_rate": 1e-2}
@@ -17,8 +19,11 @@ ONE_PHASE = {"fraction": 0.0, "learning_rate": 0.0, "warmup_steps": 0}
 
 def make_config(num_steps=100, phase2=MappingProxyType({}), **fields) -> ConfigDict:
     assert fields.keys() <= VALUES.keys()
-    found = {"optimizer": VALUES | fields, "train": {"num_steps": num_steps}}
-    return ConfigDict({**found, "phase2": ONE_PHASE | {**phase2}})
+    config = copy_mutable(with_defaults())
+    config.optimizer.update(VALUES | fields)
+    config.train.num_steps = num_steps
+    config.phase2.update(ONE_PHASE | {**phase2})
+    return config
 
 
 def take_steps(config, params, gradients, axes=MappingProxyType({})):

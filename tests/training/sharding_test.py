@@ -56,7 +56,7 @@ def test_mesh_takes_what_is_left_of_the_devices(mesh, shape):
         ({"mesh.data": -1, "mesh.fsdp": -1}, r"config\.mesh"),
         (
             {"phase2.fraction": 0.1, "phase2.batch_size": 12},
-            r"phase2\.batch_size .* = 12 .*does not divide",
+            r"batch_size .* of phase 2 = 12 .*does not divide",
         ),
     ],
 )

@@ -1,13 +1,16 @@
 """Whole runs through main: phases and folders are as they say."""
 
 import json
+import shutil
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 from bert_jax.data.table import Table
 from bert_jax.workdir import metrics
-from tests.runs import here, losses, run
+from tests.runs import here, losses, run, saved
 
 
 def test_run_of_two_phases(micro, tmp_path):
@@ -28,6 +31,33 @@ def test_run_of_two_phases(micro, tmp_path):
     assert dev[0]["unigram_loss"] != dev[1]["unigram_loss"]
     assert "masked LM loss" in out
     assert len([*(tmp_path / "run" / "profile").rglob("*.xplane.pb")]) == 1
+
+
+@pytest.mark.slow
+def test_run_of_several_phases_resumes_within_one(micro, tmp_path):
+    phases = ("steps=5 corpus.max_seq_length=16 train.batch_size=32", "steps=5")
+    phases += ("steps=7 masking.masked_lm_prob=0.4 train.micro_batches=2",)
+    phases += ("optimizer.learning_rate=2e-3 train.batch_size=8",)
+    args = (f"--config.train.phases={phases}", "--config.checkpoint.save_every=7")
+    run(micro, tmp_path / "run", *args)
+    lines = metrics.read_metrics(tmp_path / "run", "train")
+    lengths = [x["tokens_per_second"] / x["sequences_per_second"] for x in lines]
+    assert lengths == pytest.approx([16] * 5 + [32] * 15)
+    rates = [line["learning_rate"] for line in lines]
+    assert max(rates[17:]) > rates[16]
+    again = shutil.copytree(tmp_path / "run", tmp_path / "again")
+    for step in (14, 20):
+        shutil.rmtree(again / "checkpoints" / str(step))
+    assert "resuming at step 7" in run(micro, again, *args)[1]
+    np.testing.assert_array_equal(losses(again), losses(tmp_path / "run"))
+    one, two = (saved(x, 20, "params") for x in (tmp_path / "run", again))
+    jax.tree.map(np.testing.assert_array_equal, one, two)
+    longer = ("--config.train.num_steps=30", "--config.train.extend=True")
+    run(micro, again, *args, *longer)  # no phase begins elsewhere
+    by_share = f"--config.train.phases={('fraction=0.5', '')}"
+    run(micro, tmp_path / "shares", by_share)
+    error = run(micro, tmp_path / "shares", by_share, *longer, status=2)[1]
+    assert "move the start of a phase" in error
 
 
 @pytest.mark.slow

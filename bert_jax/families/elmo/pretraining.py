@@ -316,6 +316,7 @@ def _refuse(config: ConfigDict) -> None:
         ("corpus.weights", (), "reads every sentence once in an epoch"),
         ("corpus.runner", "", "counts its words in one process"),
         ("phase2.fraction", 0.0, "has one phase"),
+        ("train.phases", (), "has one phase"),
         ("train.micro_batches", 1, "takes its state from step to step"),
         ("train.transforms", (), "takes its state from step to step"),
         ("evaluate.splits", ("dev",), "holds one split back"),

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
-from bert_jax.errors import UserError
 from bert_jax.training.optimizer import bert_adam, warmup_steps
 
 
@@ -43,12 +42,6 @@ def _scale_peak(
     Its arguments are the risen part (1 after the warm-up), the fraction of the steps
     before this one and the warm-up's fraction.
     """
-    if config.phase2.learning_rate:
-        raise UserError(
-            f"config.phase2.learning_rate={config.phase2.learning_rate}: "
-            f"config.optimizer.schedule={config.optimizer.schedule} has one peak; "
-            "leave it 0"
-        )
     steps, optimizer = config.train.num_steps, config.optimizer
     warmup_steps(config, steps)  # checks both fields
     warmup = optimizer.warmup_fraction or optimizer.warmup_steps / steps

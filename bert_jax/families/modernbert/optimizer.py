@@ -80,12 +80,6 @@ def warmup_stable_decay(config: ConfigDict) -> optax.Schedule:
     Raises:
       UserError: Warm-up and decay take more than all steps. See also `warmup_steps`.
     """
-    if config.phase2.learning_rate:
-        raise UserError(
-            f"config.phase2.learning_rate={config.phase2.learning_rate}: "
-            f"config.optimizer.schedule={config.optimizer.schedule} has one peak; "
-            "leave it 0"
-        )
     steps = config.train.num_steps
     warmup = warmup_steps(config, steps)
     share, peak = config.optimizer.decay_fraction, config.optimizer.learning_rate
