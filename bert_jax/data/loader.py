@@ -37,7 +37,8 @@ from bert_jax.tokenization.wordpiece import WORDPIECE
 
 log = logging.getLogger(__name__)
 Numbers: TypeAlias = Int[np.ndarray, "batch"]
-RowMaker: TypeAlias = Callable[[Numbers, Numbers], Batch]  # of rows, and their epochs
+# Of rows, their epochs, and the step.
+RowMaker: TypeAlias = Callable[..., Batch]
 
 
 def batch_dataset(
@@ -68,7 +69,7 @@ def batch_dataset(
     if split == "dev":
         size = config.evaluate.batch_size
         order = grain.MapDataset.range(-(-count // size) * size)
-        return order.batch(size).map(lambda row: make(row[rows], 0 * row[rows]))
+        return order.batch(size).map(lambda row: make(row[rows], 0 * row[rows], 0))
     if config.corpus.packing:
         make, count = _packed_maker(config, phase, data, make)
     elif config.corpus.weights:
@@ -78,7 +79,7 @@ def batch_dataset(
 
     def batch(index: int, row: Numbers) -> Batch:
         epoch = (before + index * size + np.arange(size)[rows]) // count
-        return make(row[rows], epoch)
+        return make(row[rows], epoch, phase.first_step + index)
 
     return order.repeat(EPOCHS)[before:].batch(size).map_with_index(batch)
 
@@ -144,7 +145,7 @@ def row_maker(config: ConfigDict, phase: Phase, data: Prepared, split: str) -> R
     # Dev's masks depend on the data alone, not on the run's seed.
     seed = config.seed if split == "train" else config.corpus.seed
 
-    def make(index: Numbers, epoch: Numbers) -> Batch:
+    def make(index: Numbers, epoch: Numbers, step: int = 0) -> Batch:
         pairs = table.take(index)
         batch, candidates = frame(pairs, phase.max_seq_length, special)
         labels = pairs["is_random_next"].values.astype(np.int32)
@@ -162,6 +163,7 @@ def row_maker(config: ConfigDict, phase: Phase, data: Prepared, split: str) -> R
             phase.max_predictions_per_seq,
             special.mask,
             continues,
+            step,
         )
 
     return make
@@ -177,10 +179,10 @@ def _packed_maker(
     shapes = masking.batch_shapes(config, phase)
     _, predictions = shapes.get("masked_lm_ids", (0, 0))
 
-    def make_packed(index: Numbers, epoch: Numbers) -> Batch:
+    def make_packed(index: Numbers, epoch: Numbers, step: int = 0) -> Batch:
         pair = packed[index]
         filled = pair >= 0
-        pairs = make(pair[filled], epoch[np.nonzero(filled)[0]])
+        pairs = make(pair[filled], epoch[np.nonzero(filled)[0]], step)
         batch = packing.pack_pairs(pairs, filled, predictions, pad)
         if config.corpus.shift_positions:  # drawn for each row's first pair
             first, seed = pair[:, 0], config.seed
@@ -204,7 +206,11 @@ def _mixed_maker(
     weights = config.corpus.weights
     ends = np.searchsorted(source, np.arange(len(weights), dtype=source.dtype), "right")
     mixed = SourceMixture(np.diff(ends, prepend=0).tolist(), weights, config.seed)
-    return (lambda place, turn: make(*mixed.records(place, turn))), mixed.size
+
+    def make_mixed(place: Numbers, turn: Numbers, step: int = 0) -> Batch:
+        return make(*mixed.records(place, turn), step)
+
+    return make_mixed, mixed.size
 
 
 def assemble_rows(

@@ -27,6 +27,7 @@ class Texts(NamedTuple):
     columns: int  # maximum number in any row
     mask_id: int  # id of [MASK]
     continuation: Bool[np.ndarray, "vocab"]  # tokens that continue a word ("##...")
+    step: int = 0  # of the batch, in dev 0
 
 
 # Returns `count` numbers in [0, 1) for each row: [batch, count]. They depend on the
@@ -72,6 +73,7 @@ def mask_pairs(
     columns: int,
     mask_id: int,
     continuation: Bool[np.ndarray, "vocab"],
+    step: int = 0,
 ) -> Batch:
     """Chooses the tokens to predict and their replacements, by `masking.name`.
 
@@ -87,7 +89,7 @@ def mask_pairs(
     # rint rounds half to even, like Python's round in Google's code.
     share = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
     budget = np.minimum(columns, np.maximum(1, share))
-    texts = Texts(input_ids, candidates, budget, columns, mask_id, continuation)
+    texts = Texts(input_ids, candidates, budget, columns, mask_id, continuation, step)
     chosen, ids = MASKINGS.lookup(masking.name)(texts, uniforms, masking)
     if (chosen & ~candidates).any() or (chosen.sum(axis=1) > budget).any():
         raise UserError(
@@ -119,13 +121,13 @@ def bert_masking(
       The chosen positions, among the candidates and no more of a row than its budget,
       and all ids as the model is to see them.
     """
-    ids, candidates, budget, columns, *_, continuation = texts
+    ids, candidates, budget, columns, *_ = texts
     length = ids.shape[1]
     order, action, piece = np.split(
         uniforms(length + 2 * columns), [length, length + columns], axis=1
     )
     if masking.whole_word:
-        starts = candidates & ~continuation[ids]
+        starts = candidates & ~texts.continuation[ids]
         # A sentence that was cut at the front may start inside a word.
         starts[:, 1:] |= candidates[:, 1:] & ~candidates[:, :-1]
         chosen = _choose_words(candidates, starts, order, budget)

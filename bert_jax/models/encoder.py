@@ -1,6 +1,6 @@
 """Embeddings, the post-LayerNorm encoder and the pooler (modeling.py, BertModel)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -21,7 +21,7 @@ from bert_jax.models.layers import (
     layer_keys,
     layer_norm,
 )
-from bert_jax.types import Arrays, DropoutKey
+from bert_jax.types import Arrays, DropoutKey, Scalars
 
 # Arrays that a layer keeps for the backward pass, by `remat`. The rest is recomputed.
 _KEPT = {
@@ -87,11 +87,33 @@ class Layer(nn.Module):
     starts_from: ClassVar[tuple[str, ...]] = ()
 
     @staticmethod
+    def losses(config: BertConfig) -> Mapping[str, float]:
+        """Returns the weights of the numbers that it sows into `losses`, by name.
+
+        A number is a mean over the rows that the layer is called with. The sum over all
+        layers, times its weight, is trained as NAME_loss.
+        """
+        return {}
+
+    @staticmethod
     def flops(config: BertConfig, length: int, index: int) -> int:
         """Returns the FLOPs of layer `index` on one row, forward."""
         hidden, inner = config.hidden_size, config.intermediate_size
         projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
         return projections + 2 * 2 * length * length * hidden
+
+
+def layer_losses(config: BertConfig, outputs: Arrays, rows: int) -> Scalars:
+    """Returns the losses of a model's layers (`Layer.losses`), as sums over rows.
+
+    Args:
+      outputs: Outputs of the model, with `layer_losses` if a layer has sown any.
+    """
+    weights = config.layer_class.losses(config)
+    return {
+        f"{name}_loss": rows * weight * outputs["layer_losses"][name]
+        for name, weight in weights.items()
+    }
 
 
 class EncoderLayer(Layer):
@@ -183,7 +205,7 @@ class Encoder(nn.Module):
         if config.scan_layers:
             scanned = nn.scan(
                 layer,
-                variable_axes={"params": 0, "intermediates": 0},
+                variable_axes={"params": 0, "intermediates": 0, "losses": 0},
                 split_rngs={"params": True},
                 in_axes=(0, nn.broadcast, nn.broadcast),
                 length=config.num_hidden_layers,
@@ -236,7 +258,9 @@ class Encoder(nn.Module):
         Args:
           outputs: Outputs of the embeddings, then of each layer.
         """
-        if self.config.scan_layers or not self.config.layer_class.takes_positions:
+        layer = self.config.layer_class
+        again = layer.takes_positions and not layer.losses(self.config)
+        if self.config.scan_layers or not again:
             return gather_positions(outputs[-1], positions)
         last = self.config.num_hidden_layers - 1
         hidden, _ = self._layer(last)(outputs[-2], last, mask, key, positions)

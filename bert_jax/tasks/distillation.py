@@ -59,6 +59,11 @@ class Taught(Task):
     def constants(self) -> dict[str, Any]:
         return {"teacher": self.teacher.values} if self.teacher else {}
 
+    def layer_loss_weights(self, batch: Arrays) -> Scalars:
+        """Returns the divisor of each loss of a layer (`Layer.losses`)."""
+        sizes, rows = self.model_config, jnp.float32(len(batch["input_ids"]))
+        return {f"{name}_loss": rows for name in sizes.layer_class.losses(sizes)}
+
     @property
     def compared(self) -> tuple[str, ...]:
         """The terms of LAYER_TERMS that have a weight, none without a teacher."""
@@ -221,19 +226,20 @@ def apply_model(
 ) -> dict[str, Any]:
     """Returns a model's outputs.
 
+    `layer_losses` are added if a layer sows into `losses`: the sum of each name's.
+
     Args:
       terms: Terms of LAYER_TERMS whose outputs to add: `states`, the embeddings' output
         and each layer's [batch, length, hidden], and for `attention` `probabilities`,
         each layer's [batch, heads, length, length].
     """
     if not terms:
-        outputs = model.apply({"params": params}, *inputs)
-        assert isinstance(outputs, dict)
-        return outputs
+        outputs, kept = model.apply({"params": params}, *inputs, mutable=["losses"])
+        return _with_layer_losses(outputs, kept)
     outputs, kept = model.apply(
         {"params": params},
         *inputs,
-        mutable=["intermediates"],
+        mutable=["intermediates", "losses"],
         capture_intermediates=lambda module, method: (
             method == "__call__" and module.path in _CAPTURED
         ),
@@ -242,10 +248,20 @@ def apply_model(
     first, (_, states) = (
         trunk[name].pop("__call__")[0] for name in ("embeddings", "encoder")
     )
-    found = {**outputs, "states": [first, *states]}
+    found = {**_with_layer_losses(outputs, kept), "states": [first, *states]}
     if "attention" in terms:
         found["probabilities"] = attention_probabilities({"bert": trunk})
     return found
+
+
+def _with_layer_losses(outputs: Any, kept: Mapping[str, Any]) -> dict[str, Any]:
+    if "losses" not in kept:
+        return outputs
+    totals: dict[str, Any] = {}
+    for (*_, name), sown in flatten_dict(kept["losses"]).items():
+        for value in sown:  # one for each call of the layer, of scanned layers an array
+            totals[name] = totals.get(name, 0.0) + jnp.sum(value)
+    return {**outputs, "layer_losses": totals}
 
 
 def soft_loss(

@@ -25,7 +25,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, bert_config
 from bert_jax.models import crf
 from bert_jax.models.architectures import HEADS, BertWithHeads
-from bert_jax.models.encoder import Packed
+from bert_jax.models.encoder import Packed, layer_losses
 from bert_jax.models.heads import init_model
 from bert_jax.tasks import distillation, windows
 from bert_jax.tasks.definition import NO_LABEL, Outputs, TaskDefinition
@@ -210,6 +210,7 @@ class Finetuning(distillation.Taught, Predictor):
         weights = definition.row_weights(texts)
         row_losses = definition.row_losses(logits, texts)
         losses = {definition.loss_name: jnp.sum(weights * row_losses)}
+        losses |= layer_losses(self.model_config, outputs, len(batch["input_ids"]))
         if self.teacher is None:
             return losses
         teacher_outputs = self.teacher.outputs(params, batch)
@@ -222,7 +223,8 @@ class Finetuning(distillation.Taught, Predictor):
     def loss_weights(self, batch: Arrays) -> Scalars:
         total = jnp.sum(self.definition.row_weights(packing.unpack_texts(batch)))
         others = self.teacher.loss_weights(total, batch) if self.teacher else {}
-        return {self.definition.loss_name: total, **others}
+        layers = self.layer_loss_weights(batch)
+        return {self.definition.loss_name: total, **layers, **others}
 
     def apply(
         self,
@@ -250,7 +252,7 @@ class Finetuning(distillation.Taught, Predictor):
     def logits_of(self, outputs: dict[str, Any], batch: Arrays) -> dict[str, Array]:
         """Returns the heads' outputs, float32, for shared rows [texts, labels]. Those
         of a text's windows are combined."""
-        trunk = ("hidden_states", "pooled", *distillation.LAYERS)
+        trunk = ("hidden_states", "pooled", "layer_losses", *distillation.LAYERS)
         logits = {k: v for k, v in outputs.items() if k not in trunk}
         if self.options.windows > 1:
             mask, how = batch["input_mask"], self.options.window_logits

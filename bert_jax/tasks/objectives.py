@@ -60,7 +60,8 @@ class Objective(NamedTuple):
     Attributes:
       losses: (outputs, batch) -> each loss, summed over the rows. With micro-batches
         the batch is one of them, and the sums are added: a mean with the weight 1 would
-        count once for each.
+        count once for each. `batch["step"]` [batch] is the step, in training and in
+        evaluation.
       weights: batch -> the divisor of each sum, which is a sum over the rows too.
       scores: (outputs, batch) -> further scores on held-out text, as (sum, weight).
       next_sentence: Whether the next sentence loss is added, where the config has it.

@@ -22,13 +22,14 @@ from bert_jax.data.rows import RowIndex
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, bert_config
-from bert_jax.models.encoder import Packed
+from bert_jax.models.encoder import Packed, layer_losses
 from bert_jax.models.heads import init_model
 from bert_jax.tasks import distillation
 from bert_jax.tasks.fill_mask import FillMask, format_guesses
 from bert_jax.tasks.objectives import (
     NEXT_SENTENCE,
     OBJECTIVES,
+    Objective,
     lm_results,
     masked_targets,
     token_scores,
@@ -73,7 +74,8 @@ class Pretraining(distillation.Taught):
         pieces = config.tokenizer.vocab_size  # size of a tokenizer yet to be trained
         if vocabulary is not None:
             pieces = vocabulary.get_vocab_size()
-        kind = OBJECTIVES.lookup(config.task.objective)
+        entry = OBJECTIVES.lookup(config.task.objective)
+        kind = entry if isinstance(entry, Objective) else entry(config)
         self.model_config = dataclasses.replace(
             bert_config(config.model, pieces), causal=kind.causal
         )
@@ -258,6 +260,7 @@ class Pretraining(distillation.Taught):
         teacher's are of the language model alone, as in DistilBERT."""
         outputs = self.apply(params, batch, key, self.compared)
         losses = self._losses(outputs, batch)
+        losses |= layer_losses(self.model_config, outputs, len(batch["input_ids"]))
         if self.teacher is None:
             return losses
         teacher_outputs = self.teacher.outputs(params, batch)
@@ -273,7 +276,7 @@ class Pretraining(distillation.Taught):
 
     def loss_weights(self, batch: Arrays) -> Scalars:
         """Returns the divisor of each sum."""
-        weights = self._divisors(batch)
+        weights = self._divisors(batch) | self.layer_loss_weights(batch)
         if self.teacher is None:
             return weights
         tokens = jnp.sum(masked_targets(batch).weights)

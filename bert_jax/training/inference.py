@@ -357,7 +357,9 @@ class Evaluator:
         fetched: list[Any] = []
         ahead: Any = None
         for batch in self.task.evaluation_batches(split, now, rows):
-            placed = sharding.place_batch(batch, self.mesh, size)
+            count = len(next(iter(batch.values())))
+            step = {"step": np.full(count, now, np.int32)}
+            placed = sharding.place_batch({**batch, **step}, self.mesh, size)
             with sharding.activate_mesh(self.mesh):
                 outputs = self._outputs(params, placed)
             # Fetches the previous batch's outputs while this one is computed.

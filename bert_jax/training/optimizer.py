@@ -368,7 +368,8 @@ def trainable_filter(
       UserError: One of these names no parameter.
     """
     patterns, prefixes = tuple(optimizer.trainable), tuple(optimizer.frozen)
-    if not patterns and not prefixes:
+    names = [*flatten_dict(params, sep="/")]
+    if not patterns and not prefixes and not any(map(is_step, names)):
         return None
 
     # No match begins or ends inside a number: layer_1 does not select layer_10.
@@ -377,9 +378,8 @@ def trainable_filter(
 
     def learns(name: str) -> bool:
         chosen = not patterns or any(x.search(name) for x in wanted.values())
-        return chosen and not _is_in(name, prefixes)
+        return chosen and not _is_in(name, prefixes) and not is_step(name)
 
-    names = [*flatten_dict(params, sep="/")]
     unmatched = {
         "trainable": [x for x in patterns if not any(map(wanted[x].search, names))],
         "frozen": [x for x in prefixes if not any(_is_in(n, (x,)) for n in names)],
@@ -390,6 +390,12 @@ def trainable_filter(
             f"{names[0]}; --mode=describe has all)"
         )
     return learns
+
+
+def is_step(name: str) -> bool:
+    """Returns whether a path is that of a layer's `train_step`: a parameter that no
+    gradient changes, and that has the number of the step."""
+    return name.rpartition("/")[2] == "train_step"
 
 
 def _clip(norm: float) -> optax.GradientTransformation:

@@ -181,7 +181,7 @@ def train_step(
 
     Args:
       state: State before the step. Do not use it afterwards (its buffers are donated).
-      batch: Arrays [batch, ...].
+      batch: Arrays [batch, ...]. The loss finds the step in `batch["step"]` [batch].
       key: Key of the run's dropout.
       learning_rate: Rate that is passed to `optimizer.update`, and logged.
       gradient: Function that returns the gradients of the parameters that learn.
@@ -194,6 +194,9 @@ def train_step(
       With watchers also `watched`, their numbers by name.
     """
     key = jax.random.fold_in(key, state.step)
+    rows = len(next(iter(batch.values())))
+    batch = {**batch, "step": jnp.full((rows,), state.step, jnp.int32)}
+    state = state._replace(params=_with_step(state.params, state.step))
     grads, losses, further = gradient(state.params, batch, key)
     loss: Any = sum(losses.values())
     grad_norm = optax.tree.norm(grads)
@@ -229,6 +232,14 @@ def train_step(
         metrics["watched"] = watched
     params = join(state.params, params)
     return TrainState(state.step + 1, params, opt_state, stats), metrics
+
+
+def _with_step(params: Params, step: Int[Array, ""]) -> Params:
+    """Returns parameters with a step in those that `optimizer.is_step` selects."""
+    return optimizers.map_named(
+        lambda name, x: jnp.full_like(x, step) if optimizers.is_step(name) else x,
+        params,
+    )
 
 
 def _transforms(task: Task) -> list[Transform]:
@@ -283,7 +294,8 @@ class Step:
         for transform in self._transforms:
             self._weights = with_divisors(self._weights, transform.divisors)
         given = task.constants()
-        if both := given.keys() & {*params, *(base.abstract if base else ())}:
+        own = {"average", *params, *(base.abstract if base else ())}
+        if both := given.keys() & own:
             raise UserError(f"Task.constants: {min(both)} is a part of the model's own")
         self.constant_values = nn.meta.unbox(given)
         self._abstract_constants = sharding.abstract_arrays(given, mesh)
@@ -391,10 +403,12 @@ class Step:
     ) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
         """Returns a function from a state, a batch and a seed to the next state and
         metrics."""
-        gradient = self._gradient(micro_batches, constants)
 
         def one_seed(state: TrainState, batch: Any, number: Any) -> tuple:
-            key = jax.random.key(number)
+            key, others = jax.random.key(number), dict(constants)
+            if optimizers.find_averages(state.opt_state):
+                others["average"] = state.evaluation_params()
+            gradient = self._gradient(micro_batches, others)
             return train_step(
                 state, batch, key, rate, gradient, self._optimizer, watchers
             )

@@ -1,0 +1,113 @@
+"""Objectives, masks and layers that read the step and the config; layers' losses."""
+
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+
+from bert_jax.workdir import metrics
+from tests.runs import run, saved
+
+# A coefficient that rises with the step, more tokens to predict at every step, and a
+# layer whose loss is a known number: its field times the step it reads.
+CODE = """
+import dataclasses
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from bert_jax.config.field import Field
+from bert_jax.data.masking import MASKINGS, bert_masking
+from bert_jax.models.encoder import EncoderLayer
+from bert_jax.registry import LAYERS
+from bert_jax.tasks.objectives import MASKED_LM, OBJECTIVES, Objective
+
+extends = {micro!r}
+
+
+def rising(config):
+    coefficient = config.task.coefficient
+
+    def losses(outputs, batch):
+        found = MASKED_LM.losses(outputs, batch)
+        by_step = coefficient * batch["step"][0] * found["masked_lm_loss"]
+        return found | {{"rising_loss": by_step}}
+
+    def weights(batch):
+        found = MASKED_LM.weights(batch)
+        return found | {{"rising_loss": found["masked_lm_loss"]}}
+
+    return Objective(losses, weights)
+
+
+def more_each_step(texts, uniforms, masking):
+    budget = (texts.budget * 0 + 1 + texts.step // masking.every).clip(max=texts.budget)
+    return bert_masking(texts._replace(budget=budget), uniforms, masking)
+
+
+class Balanced(EncoderLayer):
+    @staticmethod
+    def losses(config):
+        return {{"balance": 0.5}}
+
+    @nn.compact
+    def __call__(self, hidden, index, mask, key, positions=None):
+        step = self.param("train_step", nn.initializers.zeros, ())
+        self.sow("losses", "balance", self.config.field("scale") * (step + 1))
+        return super().__call__(hidden, index, mask, key, positions)
+
+
+OBJECTIVES["rising"] = rising
+MASKINGS["more"] = more_each_step
+LAYERS["balanced"] = Balanced
+
+
+def get_config(config):
+    config.task.objective, config.task.coefficient = "rising", Field(0.25)
+    config.masking.name, config.masking.every = "more", Field(2)
+    config.model.layer, config.model.scale = "balanced", Field(0.125)
+    return config
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--config.train.micro_batches=2", "--config.model.scan_layers=True"),
+        ("--config.train.seeds=2", "--config.model.remat=full"),
+    ],
+    ids=str,
+)
+def test_numbers_follow_the_step(micro, tmp_path, arguments):
+    path = tmp_path / "mine.py"
+    path.write_text(CODE.format(micro=micro))
+    short = ("--config.train.num_steps=6", "--config.model.num_hidden_layers=2")
+    run(path, tmp_path / "run", *short, *arguments, "--config.task.coefficient=0.5")
+    seeds = "--config.train.seeds=2" in arguments
+    folder = tmp_path / "run" / "seed_1" if seeds else tmp_path / "run"
+    layers = 2
+    for line in metrics.read_metrics(folder, "train"):
+        step = line["step"] - 1  # steps count from 0
+        rising = 0.5 * step * line["masked_lm_loss"]
+        assert line["rising_loss"] == pytest.approx(rising, rel=1e-5)
+        balance = layers * 0.5 * 0.125 * (step + 1)
+        assert line["balance_loss"] == pytest.approx(balance, rel=1e-6)
+    dev = metrics.read_metrics(folder, "dev")[-1]
+    assert dev["rising_loss"] == pytest.approx(0.5 * 6 * dev["masked_lm_loss"])
+    params = flatten_dict(saved(folder, 6, "params")["params"], sep="/")
+    steps = [x for name, x in params.items() if name.endswith("train_step")]
+    assert np.concatenate([np.ravel(x) for x in steps]).tolist() == [5.0] * layers
+
+
+def test_masks_follow_the_step(micro, tmp_path):
+    from bert_jax.config import configuration
+    from bert_jax.data import loader
+
+    path = tmp_path / "mine.py"
+    path.write_text(CODE.format(micro=micro))
+    config = configuration.load_config(str(path), [])
+    config.corpus.data_dir = str(tmp_path / "data")
+    for step in (0, 1, 2, 5, 7):
+        chosen = loader.batch_at(config, step)["masked_lm_weights"].sum(axis=1)
+        assert chosen.max() == min(1 + step // 2, 6)
+    assert loader.batch_at(config, 3, "dev")["masked_lm_weights"].sum(axis=1).max() == 1
