@@ -103,7 +103,7 @@ class Layer(nn.Module):
         return projections + 2 * 2 * length * length * hidden
 
 
-def layer_losses(config: BertConfig, outputs: Arrays, rows: int) -> Scalars:
+def layer_losses(config: BertConfig, outputs: Mapping[str, Any], rows: int) -> Scalars:
     """Returns the losses of a model's layers (`Layer.losses`), as sums over rows.
 
     Args:

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from scipy import special
 
+from bert_jax import tasks
+from bert_jax.config import configuration
 from bert_jax.convert.weights import read_weights
+from bert_jax.data import loader
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.training.transforms import accumulate, with_divisors
 from bert_jax.workdir import metrics
-from examples import gradient_norms, teacher, z_loss
+from examples import gradient_norms, running_mean, teacher, z_loss
 from tests.examples.run_test import flags, path
-from tests.runs import run
+from tests.runs import run, saved
 
 WEIGHTS = np.array([[1.0, 0.0, 1.0]], np.float32)
 BATCH = {
@@ -62,6 +65,57 @@ def test_teacher_by_hand():
     each = (special.softmax(theirs, -1) * gap).sum(axis=-1)
     expected = (WEIGHTS * each).sum()
     assert float(sums["teacher_nats"]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_running_mean_by_hand():
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(size=(3, 1, 5, 8)).astype(np.float32)
+    ours, first, second = map(jnp.asarray, drawn)
+    seen = []
+
+    def apply(params, batch, key, terms):
+        seen.append((batch["input_ids"].tolist(), key))
+        return {"states": [0 * ours, ours] if params == {"average": "its"} else theirs}
+
+    theirs, given = [0 * first, first, second], {"average": "its"}
+    train = types.SimpleNamespace(mean_layers=2, mean_share=0.5)
+    config = types.SimpleNamespace(train=train, optimizer=types.SimpleNamespace(ema=1))
+    task = types.SimpleNamespace(apply=apply, config=config)
+    changed = running_mean.with_running_mean(plain, task)
+    sums = changed(given, {k: jnp.asarray(x) for k, x in BATCH.items()}, "key")
+    student, teacher_saw = seen
+    assert student == ([[101, 103, 1200, 103, 102]], "key")
+    assert teacher_saw == ([[101, 1173, 1200, 7599, 102]], None)
+
+    def unit(x):
+        return (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+
+    target = unit((unit(first) + unit(second)) / 2)
+    squares = ((ours - target) ** 2).mean(axis=-1)[0]
+    expected = 0.5 * (squares[1] + squares[3])
+    assert float(sums["mean_loss"]) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [(), ("--config.train.micro_batches=2",)], ids=str)
+def test_running_mean_is_the_run_s(corpus, tmp_path, given):
+    """The loss of a step, from the checkpoint before it."""
+    saves = {"checkpoint__save_every": 1, "checkpoint__keep_every": 1}
+    own = flags(corpus, tmp_path / "data", optimizer__ema=0.5, **saves)
+    own += ("--config.model.hidden_dropout_prob=0", *given)
+    own += ("--config.model.attention_probs_dropout_prob=0",)
+    run(path("running_mean"), tmp_path / "run", *own)
+    config = configuration.load_config(path("running_mean"), own)
+    task = tasks.create_task(config)
+    changed = jax.jit(running_mean.with_running_mean(plain, task))
+    for line in metrics.read_metrics(tmp_path / "run", "train")[1:4]:
+        step = line["step"] - 1
+        state = saved(tmp_path / "run", step, "params", "learning_params")
+        params = state["learning_params"] | {"average": state["params"]}
+        batch = loader.batch_at(config, step)
+        total = changed(params, batch, None)["mean_loss"]
+        mean = total / batch["masked_lm_weights"].sum()
+        assert line["mean_loss"] == pytest.approx(float(mean), rel=1e-4)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
