@@ -21,11 +21,10 @@ from bert_jax.models.attention import AttentionMask
 from bert_jax.registry import ATTENTIONS
 from bert_jax.training import setup, sharding
 from bert_jax.training.step import Step
-from bert_jax.workdir import metrics
+from bert_jax.training.watch import find_watchers
 from experiments.sweeps import sweep
 from tests import micro_data
 from tests.close import GRADIENT_TERMS, assert_close
-from tests.runs import run, saved
 from tests.training.optimizer_muon_test import reference
 
 pytestmark = pytest.mark.slow
@@ -439,10 +438,10 @@ def make(micro, tmp_path, monkeypatch):
     sys.modules.pop("zloss", None)
 
 
-def compiled(step, state, batch, parts=1):
-    """Returns a function from a state to the next and the metrics, on the host."""
+def compiled(step, state, batch, parts=1, watchers=()):
+    """Returns a function from a state, which it keeps, to the next and the metrics."""
     placed = sharding.place_batch(batch, step.mesh, len(batch["input_ids"]))
-    program = step.trace(state, placed, parts).lower().compile()
+    program = step.trace(state, placed, parts, watchers).lower().compile()
     rest = (placed, step.seeds.array, np.float32(RATE), step.constants)
 
     def take(state):
@@ -737,22 +736,20 @@ def test_muon_has_a_matrix_of_each_expert_of_a_layer(make):
             assert_close(after[name][expert], wanted, terms=GRADIENT_TERMS)
 
 
-def test_watched_norms_of_layers_are_those_of_the_gradient(make, tmp_path):
-    flags = ("train.num_steps=2", "train.watch=1", "model.num_hidden_layers=2")
-    flags += ("checkpoint.save_every=1", "checkpoint.keep_every=1")
-    flags = tuple(f"--config.{flag}" for flag in flags)
-    run("watch.py", tmp_path / "run", *flags)
-    step, state, _ = make("watch", *flags)
-    batches = step.task.batches(0, slice(None), 0)
-    lines = metrics.read_metrics(tmp_path / "run", "watch")
-    assert [line["step"] for line in lines] == [1, 2]
-    before = state.params, saved(tmp_path / "run", 1, "params")["params"]
-    for line, params, batch in zip(lines, before, batches, strict=False):
-        grads = flatten_dict(gradient(step.task, params, batch), sep="/")
-        for part in ("embeddings", "layer_0", "layer_1", "heads"):
-            bert = f"bert/{'' if part == 'embeddings' else 'encoder/'}{part}/"
-            rest = ("masked_lm/", "next_sentence/", "bert/pooler/")
-            start = rest if part == "heads" else bert
-            squares = [(x**2).sum() for n, x in grads.items() if n.startswith(start)]
-            norm = math.sqrt(sum(map(float, squares)))
-            assert line[f"grads_{part}"] == pytest.approx(norm, rel=1e-4)
+def test_watched_norms_of_layers_are_those_of_the_gradient(make):
+    """tests/training/watch_test.py has the lines of a run."""
+    step, state, batch = make("watch", "--config.model.num_hidden_layers=2")
+    watchers = find_watchers(step.task.config.train.watchers)
+    _, found = compiled(step, state, batch, watchers=watchers)(state)
+    grads = flatten_dict(gradient(step.task, state.params, batch), sep="/")
+    starts = {
+        "embeddings": "bert/embeddings/",
+        "layer_0": "bert/encoder/layer_0/",
+        "layer_1": "bert/encoder/layer_1/",
+        "heads": ("masked_lm/", "next_sentence/", "bert/pooler/"),
+    }
+    assert {*found["watched"]} == {f"grads_{part}" for part in starts}
+    for part, start in starts.items():
+        own = [np.float64(x) for name, x in grads.items() if name.startswith(start)]
+        norm = math.sqrt(sum((x**2).sum() for x in own))
+        assert found["watched"][f"grads_{part}"] == pytest.approx(norm, rel=1e-4)
