@@ -116,6 +116,8 @@ def registries_as_before():
         architectures.HEADS,
         optimizer.OPTIMIZERS,
         optimizer.SCHEDULES,
+        registry.TRANSFORMS,
+        registry.WATCHERS,
     ]
     before, added = [set(each) for each in registries], {*registry.ADDED}
     yield

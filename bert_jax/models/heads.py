@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -140,7 +140,7 @@ class BertForPreTraining(nn.Module):
 
     config: BertConfig
     trunk: Callable[..., nn.Module] = Bert
-    lm_head: Callable[..., nn.Module] = MaskedLmHead
+    lm_head: ClassVar[Callable[..., nn.Module]] = MaskedLmHead
     has_nsp_head: bool = True
 
     def setup(self) -> None:

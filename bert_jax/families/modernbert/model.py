@@ -232,7 +232,7 @@ class ModernBertForPreTraining(BertForPreTraining):
     """ModernBERT with its masked LM."""
 
     trunk: Any = ModernBert
-    lm_head: Any = Decoder
+    lm_head: ClassVar = Decoder
     has_nsp_head: bool = False
 
     def token_logits(
