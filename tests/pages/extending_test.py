@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import special
 
 import bert_jax
-from bert_jax import registry, tasks
+from bert_jax import registry
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.models import attention
@@ -123,26 +122,3 @@ def test_family(file, plain):
     """BERT by another name has BERT's numbers."""
     run(file("mine"), "run")
     np.testing.assert_allclose(losses("run"), losses(plain), rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_task_of_pretraining(file, tmp_path):
-    """Its loss is SimCSE's of the whole batch, however that is split."""
-    config, short = file("contrast"), "--config.train.num_steps=2"
-    still = "--config.model.hidden_dropout_prob=0"
-    for parts in (1, 2):
-        split = f"--config.train.micro_batches={parts}"
-        run(config, f"run_{parts}", short, still, split)
-    one, two = (metrics.read_metrics(Path(f"run_{n}"), "train") for n in (1, 2))
-    for name in ("masked_lm_loss", "contrast_loss", "grad_norm"):
-        assert [x[name] for x in one] == pytest.approx([x[name] for x in two], rel=1e-4)
-    task = tasks.create_task(configuration.load_config(config, [short]))
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(2, 5, 8)).astype(np.float32)
-    found = task.batch_loss({"lm": jnp.ones(5), "a": a, "b": b}, {})
-    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b))
-    scores = special.log_softmax(a @ b.T / 0.05, axis=1)
-    assert_close(found["contrast_loss"], -0.1 * np.trace(scores))
-    run(config, "dropped", short)
-    dropped = metrics.read_metrics(Path("dropped"), "train")
-    assert dropped[0]["contrast_loss"] > one[0]["contrast_loss"]
