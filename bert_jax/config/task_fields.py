@@ -33,6 +33,20 @@ def _prompts(value: tuple) -> str | None:
     return f"has {wrong[0]!r}: must be NAME=TEXT" if wrong else None
 
 
+def _class_weights(value: tuple) -> str | None:
+    if value == ("balanced",):
+        return None
+    for item in value:
+        name, _, number = str(item).rpartition("=")
+        try:
+            fits = bool(name) and 0 <= float(number) < float("inf")
+        except ValueError:
+            fits = False
+        if not fits:
+            return f"has {item!r}: must be balanced alone, or CLASS=WEIGHT"
+    return duplicate_error(tuple(str(item).rpartition("=")[0] for item in value))
+
+
 _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 TASK: dict[str, Field] = {
@@ -177,10 +191,22 @@ TASK: dict[str, Field] = {
         "number of labels) or regression (a number)",
     ),
     "task.class_weights": Field(
-        "none",
-        ("none", "balanced"),
-        doc="Weights of the classes in the loss: none, or balanced (a class "
-        "counts by the inverse of its frequency)",
+        (),
+        _class_weights,
+        doc="Weights of the classes in the loss: balanced (a class counts by the "
+        "inverse of its frequency), or CLASS=WEIGHT of some, such as ('spam=5',), "
+        "where the others have 1. Empty means that all have 1.",
+    ),
+    "task.weight": Field(
+        "",
+        fixed_by="training",
+        doc="Column of the rows' weights in the loss, numbers of at least 0. Empty "
+        "means that all count alike.",
+    ),
+    "task.weighted_scores": Field(
+        False,
+        fixed_by="training",
+        doc="Whether rows have their task.weight in the scores too",
     ),
     "task.label_separator": Field(
         ",",
@@ -236,9 +262,15 @@ TASK: dict[str, Field] = {
         "none",
         ("none", "temperature", "thresholds"),
         doc="Values fitted on dev, for probabilities or labels that one can rely "
-        "on: temperature (divides the logits) or, with kind=multilabel, "
-        "thresholds (the logit from which on each label is given, for its "
-        "best F1).",
+        "on: temperature (divides the logits) or, for two classes or "
+        "kind=multilabel, thresholds (the logit from which on the second class in "
+        "alphabetical order, or each label, is given, for its best F1).",
+    ),
+    "task.min_precision": Field(
+        0.0,
+        SHARE,
+        doc="Precision on dev that the thresholds are to have, with the most rows. 0 "
+        "means that of the best F1.",
     ),
     "task.null_answers": Field(False, doc="Whether a question may have no answer"),
     "task.doc_stride": Field(
@@ -377,14 +409,14 @@ _FILES = f"{_ALL} train_file dev_file test_file"
 _CLASSES = "labels texts_per_row"
 _TEXTS = (
     "dev_fraction kind truncation windows window_overlap window_logits label_smoothing "
-    "calibration"
+    "calibration min_precision"
 )
 TASKS = {
     "pretraining": f"objective nsp_loss {_TEACHER}",
     **dict.fromkeys(GLUE, f"{_ALL} data_dir {_CLASSES}"),
     "imdb": f"{_ALL} data_dir {_CLASSES} {_TEXTS}",
     "text": f"{_FILES} {_CLASSES} {_TEXTS} format text text_b label group "
-    "class_weights label_separator label_names",
+    "class_weights weight weighted_scores label_separator label_names",
     "ner": f"{_FILES} labels token_column tag_column scheme crf tag_scheme "
     "document_context words",
     "squad": f"{_ALL} train_file dev_file null_answers doc_stride max_query_length "
@@ -425,6 +457,16 @@ def check_together(config: ConfigDict, options: ConfigDict) -> None:
         raise UserError(
             f"config.task.group={options.group}: says which rows stay together in "
             "config.task.dev_fraction=0.0; set that, or leave it out"
+        )
+    if options.min_precision and options.calibration != "thresholds":
+        raise UserError(
+            f"config.task.min_precision={options.min_precision}: is of thresholds; set "
+            "--config.task.calibration=thresholds"
+        )
+    if options.weighted_scores and not options.weight:
+        raise UserError(
+            "config.task.weighted_scores=True: name the weights' column in "
+            "config.task.weight"
         )
     _check_long_texts(options)
 

@@ -18,6 +18,7 @@ from bert_jax import tokenization
 from bert_jax.convert import peft, sentence_transformers
 from bert_jax.convert.layout import Weights
 from bert_jax.convert.tensors import WEIGHTS
+from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
@@ -248,7 +249,10 @@ model = {what}.from_pretrained({json.dumps(name)})
         least = 1 / (1 + np.exp(-np.asarray(thresholds, np.float64)))
         text += "\nA label is given from this probability on, fitted on dev:\n\n"
         text += "| label | from |\n| --- | --- |\n"
-        pairs = zip(weights.labels, least, strict=True)
+        labels = weights.labels
+        if len(least) < len(labels):  # of two classes
+            labels = tuple(sorted_labels({*labels})[1:])
+        pairs = zip(labels, least, strict=True)
         text += "".join(f"| {label} | {value:.4f} |\n" for label, value in pairs)
     for split, scores in provenance.get("scores", {}).items():
         text += f"\nScores on {split}:\n\n| score | value |\n| --- | --- |\n"

@@ -1,9 +1,10 @@
 """Texts and pairs with labels, from tables or folders, and a held-out dev set.
 
 A row has `where` (the file and the record's first line), `text`, `text_b` (in a pair),
-`group` (if one is read) and `label`: a class's name, a number, or a tuple with the
-names of all labels that apply. None means that it is unknown. If the labels are lists
-of 0 and 1, their names are their indices, and `width` is the number of labels.
+`group` and `weight` (if one is read), and `label`: a class's name, a number, or a tuple
+with the names of all labels that apply. None means that it is unknown. If the labels
+are lists of 0 and 1, their names are their indices, and `width` is the number of
+labels.
 """
 
 import ast
@@ -35,6 +36,7 @@ def text_columns(
     text_b: str = "",
     label: str = "",
     group: str = "",
+    weight: str = "",
     *,
     labelled: bool,
     form: str = "",
@@ -43,10 +45,10 @@ def text_columns(
 
     Args:
       text_b: Empty means single texts.
-      group: Empty means none.
+      group: Empty means none, as for `weight`.
       form: The format: csv, tsv or jsonl. Empty means by the file's ending.
     """
-    texts = tuple(name for name in (text, text_b, group) if name)
+    texts = tuple(name for name in (text, text_b, group, weight) if name)
     if labelled:
         return ColumnSpec((*texts, label), format=form)
     return ColumnSpec(texts, (label,), form)
@@ -61,6 +63,7 @@ def read_texts(
     text_b: str = "",
     label: str = "label",
     group: str = "",
+    weight: str = "",
     separator: str = ",",
     form: str = "",
 ) -> list[Row]:
@@ -71,6 +74,7 @@ def read_texts(
         it, or between separators, and an empty field means that no label applies) or
         regression.
       group: Name of the column of groups (see `hold_out`). Empty means none.
+      weight: Name of the column of weights. Empty means none.
       labelled: Whether each record must have a label. Otherwise the column may be
         missing, or a field empty.
       text: Name or number of a column, as `text_b` and `label` are, see `text_columns`.
@@ -80,7 +84,8 @@ def read_texts(
       UserError: A text is not a string, or a label is empty, of the wrong type or not
         a finite number. The message names file and line.
     """
-    columns = text_columns(text, text_b, label, group, labelled=labelled, form=form)
+    names = (text, text_b, label, group, weight)
+    columns = text_columns(*names, labelled=labelled, form=form)
     rows = []
     for where, fields in read_table(source, columns):
         row: Row = {"where": where, "text": require_string(fields[text], where, text)}
@@ -90,6 +95,8 @@ def read_texts(
             raise UserError(f"{where}: the group ({group!r}) is empty; write it")
         if group:
             row["group"] = str(fields[group])
+        if weight:
+            row["weight"] = _weight(fields[weight], where, weight)
         row["label"] = _label(fields.get(label), kind, separator, where)
         if labelled and row["label"] is None:
             raise UserError(
@@ -265,6 +272,16 @@ def seem_scores(names: Collection[str]) -> bool:
     return has_fraction and len(numbers) >= 0.9 * len(names)
 
 
+def _weight(value: Any, where: str, column: str) -> float:
+    number = _number(value)
+    if not 0 <= number < math.inf:
+        raise UserError(
+            f"{where}: the weight ({column!r}) is {value!r:.60}; write a finite "
+            "number, at least 0"
+        )
+    return number
+
+
 def _label(value: Any, kind: str, separator: str, where: str) -> Any:
     empty = isinstance(value, str) and not value.strip()
     if value is None or (empty and kind != "multilabel"):
@@ -312,16 +329,21 @@ def number_label(value: Any, where: str) -> float:
     Raises:
       UserError: It is not a finite number.
     """
-    try:
-        found = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        found = math.nan
+    found = _number(value)
     if not math.isfinite(found):
         raise UserError(
             f"{where}: the label is {value!r:.60}; regression needs a finite number, "
             "such as 2.5"
         )
     return found
+
+
+def _number(value: Any) -> float:
+    """Returns a field's number, NaN if it is none."""
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def _name(value: Any, where: str) -> str:

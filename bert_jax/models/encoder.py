@@ -103,13 +103,16 @@ class Layer(nn.Module):
         return projections + 2 * 2 * length * length * hidden
 
 
-def layer_losses(config: BertConfig, outputs: Mapping[str, Any], rows: int) -> Scalars:
+def layer_losses(
+    config: BertConfig, outputs: Mapping[str, Any], batch: Arrays
+) -> Scalars:
     """Returns the losses of a model's layers (`Layer.losses`), as sums over rows.
 
     Args:
       outputs: Outputs of the model, with `layer_losses` if a layer has sown any.
     """
     weights = config.layer_class.losses(config)
+    rows = len(next(iter(batch.values())))
     return {
         f"{name}_loss": rows * weight * outputs["layer_losses"][name]
         for name, weight in weights.items()

@@ -53,21 +53,30 @@ def fit_temperature(
 
 
 def best_threshold(
-    logits: Float[np.ndarray, "rows"], targets: Int[np.ndarray, "rows"]
+    logits: Float[np.ndarray, "rows"],
+    targets: Int[np.ndarray, "rows"],
+    min_precision: float = 0.0,
 ) -> float:
     """Returns the logit from which on a label is given, for the best F1.
 
     It lies midway between two rows' logits. Where several are best, it is the one
     nearest to 0. Without any row that has the label it is 0.
+
+    Args:
+      min_precision: Least precision, where any threshold has it. Then the recall
+        decides. 0 means that F1 does.
     """
     if not targets.any():
         return 0.0
     order = np.argsort(-logits, kind="stable")
     ordered = logits[order].astype(np.float64)
-    right = np.cumsum(targets[order])
-    f1 = 2 * right / (np.arange(1, len(right) + 1) + targets.sum())
+    right, given = np.cumsum(targets[order]), np.arange(1, len(order) + 1)
+    value = 2 * right / (given + targets.sum())
+    if min_precision:
+        precision = right / given
+        value = np.where(precision >= min_precision, 1 + right, precision)
     below = np.append(ordered[1:], ordered[-1] - 2.0)
-    f1[ordered == below] = -1.0  # equal logits are on one side
+    value[ordered == below] = -1.0  # equal logits are on one side
     cuts = (ordered + below) / 2
-    best = cuts[f1 == f1.max()]
+    best = cuts[value == value.max()]
     return float(best[np.abs(best).argmin()])

@@ -61,7 +61,8 @@ class Taught(Task):
 
     def layer_loss_weights(self, batch: Arrays) -> Scalars:
         """Returns the divisor of each loss of a layer (`Layer.losses`)."""
-        sizes, rows = self.model_config, jnp.float32(len(batch["input_ids"]))
+        sizes = self.model_config
+        rows = jnp.float32(len(next(iter(batch.values()))))
         return {f"{name}_loss": rows for name in sizes.layer_class.losses(sizes)}
 
     @property

@@ -210,7 +210,7 @@ class Finetuning(distillation.Taught, Predictor):
         weights = definition.row_weights(texts)
         row_losses = definition.row_losses(logits, texts)
         losses = {definition.loss_name: jnp.sum(weights * row_losses)}
-        losses |= layer_losses(self.model_config, outputs, len(batch["input_ids"]))
+        losses |= layer_losses(self.model_config, outputs, batch)
         if self.teacher is None:
             return losses
         teacher_outputs = self.teacher.outputs(params, batch)

@@ -260,7 +260,7 @@ class Pretraining(distillation.Taught):
         teacher's are of the language model alone, as in DistilBERT."""
         outputs = self.apply(params, batch, key, self.compared)
         losses = self._losses(outputs, batch)
-        losses |= layer_losses(self.model_config, outputs, len(batch["input_ids"]))
+        losses |= layer_losses(self.model_config, outputs, batch)
         if self.teacher is None:
             return losses
         teacher_outputs = self.teacher.outputs(params, batch)

@@ -20,7 +20,6 @@ from bert_jax.data import texts, truncation
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ColumnSpec, Row
 from bert_jax.errors import UserError
-from bert_jax.runtime import terminal
 from bert_jax.scores import calibration
 from bert_jax.scores import classification as scores
 from bert_jax.tasks import windows
@@ -45,15 +44,21 @@ SCORES: dict[str, dict[str, Callable[..., float]]] = {
     },
     "regression": {"spearman": scores.spearman, "pearson": scores.pearson},
 }
+# Scores of two classes by the difference of their logits.
+RANKED = {
+    "average_precision": scores.average_precision,
+    "roc_auc": scores.roc_auc,
+}
 # Fields that are not for every kind, with a value of theirs, or None for all but the
 # default, and the kinds.
 _LIMITED = (
-    ("class_weights", "balanced", ("classification",)),
+    ("class_weights", None, ("classification",)),
+    ("weighted_scores", None, ("classification", "multilabel")),
     ("label_smoothing", None, ("classification",)),
     ("teacher_temperature", None, ("classification", "multilabel")),
     ("label_names", None, ("classification", "multilabel")),
     ("calibration", "temperature", ("classification", "multilabel")),
-    ("calibration", "thresholds", ("multilabel",)),
+    ("calibration", "thresholds", ("classification", "multilabel")),
 )
 _SHOWN = 20  # maximum number of classes whose tables are printed
 
@@ -90,6 +95,15 @@ class Text(TaskDefinition):
                     f"config.task.{name}={value}: is for config.task.kind="
                     f"{' or '.join(kinds)}, not for {self.kind}"
                 )
+        if (
+            self.options.calibration == "thresholds"
+            and self.kind == "classification"
+            and len(self.labels) not in (0, 2)
+        ):
+            raise UserError(
+                "config.task.calibration=thresholds: is for two classes, of which "
+                f"there are {len(self.labels)}, or for config.task.kind=multilabel"
+            )
 
     @property
     def loss_name(self) -> str:
@@ -143,6 +157,7 @@ class Text(TaskDefinition):
         source = self.split_file(split)
         if not source:
             return None
+        weighs = split == "train" or options.weighted_scores
         return texts.read_texts(
             source,
             self.kind,
@@ -153,6 +168,7 @@ class Text(TaskDefinition):
             separator=options.label_separator,
             form=options.format,
             group=options.group if split == "train" else "",
+            weight=options.weight if weighs else "",
         )
 
     @property
@@ -316,6 +332,8 @@ class Text(TaskDefinition):
             if labelled:
                 label: Any = labels[index]
                 columns["label"] = np.array(label, np.float32) if several else label
+            if split == "train" and self.options.weight:
+                columns["weight"] = np.float32(rows[index]["weight"])
             features.append(Feature(index, columns))
         return features
 
@@ -346,19 +364,35 @@ class Text(TaskDefinition):
         return jnp.square(outputs[:, 0] - labels)
 
     def row_weights(self, batch: Arrays) -> Float[Array, "batch"]:
-        """Returns 1 per row, or its class's weight (`task.class_weights=balanced`)."""
+        """Returns 1 per row, times its own weight (`task.weight`) and its class's
+        (`task.class_weights`)."""
         weights = super().row_weights(batch)
-        if self.options.class_weights != "balanced":
+        if "weight" in batch:
+            weights = weights * batch["weight"]
+        if not self.options.class_weights:
             return weights
         return weights * jnp.asarray(self._class_weights)[batch["label"]]
 
     @functools.cached_property
     def _class_weights(self) -> Float[np.ndarray, "labels"]:
-        """Weights as in scikit-learn's class_weight="balanced".
+        """The given weights, or those of scikit-learn's class_weight="balanced".
 
-        They are records / (classes x records of the class) in the training data, or 1
-        for a class without records.
+        The latter are records / (classes x records of the class) in the training data,
+        or 1 for a class without records.
+
+        Raises:
+          UserError: A weight is given for no label.
         """
+        if (given := self.options.class_weights) != ("balanced",):
+            weights, known = np.ones(len(self.labels), np.float32), self._known_labels()
+            for name, _, weight in (item.rpartition("=") for item in given):
+                if (label := texts.label_name(name)) not in known:
+                    raise UserError(
+                        f"config.task.class_weights={given}: {name!r} is no label; "
+                        f"there are {', '.join(map(repr, self.labels)):.200}"
+                    )
+                weights[known[label]] = float(weight)
+            return weights
         labels = [row["label"] for row in self.number_labels(self.rows("train"))]
         counts = np.bincount(np.array(labels, int), minlength=len(self.labels))
         rare = np.maximum(counts, 1) * np.count_nonzero(counts)
@@ -376,15 +410,32 @@ class Text(TaskDefinition):
         if what == "temperature":
             value: Any = calibration.fit_temperature(logits, targets)
         else:
+            if self.kind == "classification":
+                logits = self._margins(logits)[:, None]
+                targets = (targets[:, None] == self._second).astype(int)
             columns = zip(logits.T, targets.T, strict=True)
-            value = [calibration.best_threshold(*each) for each in columns]
+            least = self.options.min_precision
+            value = [calibration.best_threshold(*each, least) for each in columns]
         return {what: value}
+
+    @property
+    def _second(self) -> int:
+        """The index of the second of two classes, by `texts.sorted_labels`."""
+        return self.labels.index(texts.sorted_labels({*self.labels})[1])
+
+    def _margins(self, logits: Float[np.ndarray, "*rows classes"]) -> Any:
+        """Returns by how much the second of two classes is ahead, [*rows]."""
+        second = self._second
+        return logits[..., second] - logits[..., 1 - second]
 
     def guess(self, answer: np.ndarray) -> int | float | tuple[int, ...]:
         """Turns logits into a label. Multilabel predicts labels from 0.5 on, or from
-        the fitted thresholds."""
+        the fitted thresholds, as the second of two classes."""
         if self.kind == "classification":
-            return int(np.argmax(answer))
+            if "thresholds" not in self.fitted:
+                return int(np.argmax(answer))
+            ahead = self._margins(answer) >= self.fitted["thresholds"][0]
+            return self._second if ahead else 1 - self._second
         if self.kind == "multilabel":
             given = answer >= np.array(self.fitted.get("thresholds", 0.0))
             return tuple(given.astype(int).tolist())
@@ -414,10 +465,12 @@ class Text(TaskDefinition):
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        """SCORES to report. `macro_f1` also adds `f1:CLASS` of each class."""
-        if self.kind == "classification" and len(self.labels) != 2:
-            return ("accuracy", "macro_f1")
-        return tuple(SCORES[self.kind])
+        """SCORES and RANKED to report. `macro_f1` also adds `f1:CLASS` of each
+        class."""
+        if self.kind != "classification":
+            return tuple(SCORES[self.kind])
+        two = len(self.labels) == 2
+        return (*SCORES[self.kind], *RANKED) if two else ("accuracy", "macro_f1")
 
     def scores(self, rows: Sequence[Row], answers: Answers) -> dict[str, float]:
         """Returns the scores of `score_names`, fractions, or none without all labels.
@@ -428,8 +481,7 @@ class Text(TaskDefinition):
         targets = [row.get("label") for row in rows]
         if not targets or None in targets:
             return {}
-        labels = np.array(targets)
-        guesses = np.array([self.guess(answer) for answer in answers])
+        labels, guesses = np.array(targets), np.array([*map(self.guess, answers)])
         functions, names = SCORES[self.kind], list(self.labels)
         if self.kind == "classification":
             names = texts.sorted_labels(set(self.labels))
@@ -437,9 +489,17 @@ class Text(TaskDefinition):
             labels, guesses = ranks[labels], ranks[guesses]
         if self.kind == "regression":
             labels = labels.astype(np.float64)
-        found = {name: functions[name](labels, guesses) for name in self.score_names}
+        given = [labels, guesses]
+        if self.options.weighted_scores:
+            given.append(np.array([row["weight"] for row in rows]))
+        asked = self.score_names
+        found = {x: functions[x](*given) for x in asked if x in functions}
+        ranked = [name for name in asked if name in RANKED]
+        if ranked and 0 < labels.sum() < len(labels):
+            margins = self._margins(np.array(answers))
+            found |= {x: RANKED[x](labels, margins, *given[2:]) for x in ranked}
         if "macro_f1" in found:
-            each = scores.f1_of_each(labels, guesses, len(names)).tolist()
+            each = scores.f1_of_each(labels, guesses, len(names), *given[2:]).tolist()
             found |= {f"f1:{name}": x for name, x in zip(names, each, strict=True)}
         return found
 
@@ -489,35 +549,11 @@ class Text(TaskDefinition):
         return "\n\n".join(filter(None, shown))
 
     def class_tables(self, rows: Sequence[Row], answers: Answers) -> str:
-        """Formats each class's precision, recall and F1, and the confusion matrix.
-
-        Without a guess the precision is 0, as in scikit-learn. The text is empty
-        without classes or labels.
-        """
-        if self.kind != "classification" or None in (row["label"] for row in rows):
+        """Returns `scores.class_tables`, or no text without classes or labels."""
+        labels = [row["label"] for row in rows]
+        if self.kind != "classification" or None in labels:
             return ""
-        counts = np.zeros((len(self.labels), len(self.labels)), np.int64)
-        labels = np.array([row["label"] for row in rows], int)
         guesses = np.array([self.guess(answer) for answer in answers], int)
-        np.add.at(counts, (labels, guesses), 1)
-        right, guessed, there = (
-            counts.diagonal(),
-            counts.sum(axis=0),
-            counts.sum(axis=1),
-        )
-        shares = (
-            right / np.maximum(guessed, 1),
-            right / np.maximum(there, 1),
-            2 * right / np.maximum(guessed + there, 1),
-        )
-        columns = [[f"{x:.4f}" for x in each] for each in shares]
-        lines = list(zip(self.labels, *columns, map(str, there), strict=True))
-        table = terminal.format_table(
-            lines, ("class", "precision", "recall", "f1", "records")
-        )
-        pairs = zip(self.labels, counts, strict=True)
-        cells = [(name, *map(str, row)) for name, row in pairs]
-        matrix = terminal.format_table(cells, ("true \\ predicted", *self.labels))
         probabilities = np.array([self.probabilities(answer) for answer in answers])
-        error = calibration.expected_calibration_error(probabilities, labels)
-        return f"{table}\n\n{matrix}\n\nexpected calibration error: {error:.4f}"
+        given = (np.array(labels, int), guesses, probabilities)
+        return scores.class_tables(self.labels, *given)

@@ -89,7 +89,7 @@ def test_packing_is_for_pretraining():
 
 def test_fields_of_ones_own_task():
     config = files.load_file("base")
-    config.task.update(ConfigDict({"own": 3, "holdout_file": "x", "weight": 0.5}))
+    config.task.update(ConfigDict({"own": 3, "holdout_file": "x", "share": 0.5}))
     config.evaluate.splits = ("holdout",)
     check_config(config)
 

@@ -47,6 +47,53 @@ def test_f1_of_each_class_and_their_mean():
         assert classification.macro_f1(labels, guesses) == pytest.approx(expected)
 
 
+def test_scores_with_weights():
+    rng = np.random.default_rng(0)
+    for labels, guesses in [*random_classes(2), *random_classes(4)]:
+        weights = rng.choice([0.0, 0.3, 1.0, 2.5], len(labels))
+        if not weights.any():
+            continue
+        given = {"y_true": labels, "y_pred": guesses, "sample_weight": weights}
+        ours = (labels, guesses, weights)
+        expected = metrics.accuracy_score(**given)
+        assert classification.accuracy(*ours) == pytest.approx(expected)
+        zero = {"zero_division": 0, "average": None, "labels": range(4)}
+        each = classification.f1_of_each(labels, guesses, 4, weights)
+        np.testing.assert_allclose(each, metrics.f1_score(**given, **zero))
+        assert classification.binary_f1(*ours) == pytest.approx(each[1])
+        expected = metrics.matthews_corrcoef(**given)
+        assert classification.matthews(*ours) == pytest.approx(expected, abs=1e-7)
+    labels, guesses = rng.integers(0, 2, (2, 30, 3))
+    weights = rng.random(30)
+    given = {"y_true": labels, "y_pred": guesses, "sample_weight": weights}
+    ours = (labels, guesses, weights)
+    for found, expected in (
+        (classification.exact_match(*ours), metrics.accuracy_score(**given)),
+        (classification.macro_f1(*ours), metrics.f1_score(**given, average="macro")),
+        (classification.binary_f1(*ours), metrics.f1_score(**given, average="micro")),
+    ):
+        assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("rounded", [True, False])
+def test_ranks_of_two_classes(rounded):
+    rng = np.random.default_rng(1)
+    for size in (2, 3, 10, 200):
+        labels = np.arange(size) % 3 == 0
+        values = labels + rng.normal(size=size)
+        values = np.round(values) if rounded else values  # with ties
+        for weights in (None, rng.random(size) + 0.1):
+            for name in ("average_precision", "roc_auc"):
+                function = getattr(metrics, f"{name}_score")
+                expected = function(labels, values, sample_weight=weights)
+                ours = getattr(classification, name)
+                found = ours(labels.astype(int), values, weights)
+                assert found == pytest.approx(expected)
+    constant = np.full(4, -np.inf), np.array([1, 0, 0, 0])
+    assert classification.roc_auc(constant[1], constant[0]) == 0.5
+    assert classification.average_precision(constant[1], constant[0]) == 0.25
+
+
 def test_f1_of_each_of_several_labels():
     rng = np.random.default_rng(0)
     for size in (1, 2, 40):

@@ -201,7 +201,7 @@ OPTIONS = [
     Option({"task.truncation": "tail"}, STEPS, _SHORT, _TEXT),
     Option({"task.truncation": "head_tail"}, STEPS, _SHORT, _TEXT),
     Option({"task.label_smoothing": 0.2}, STEPS, tasks=_TEXT),
-    Option({"task.class_weights": "balanced"}, STEPS, tasks=_TEXT),
+    Option({"task.class_weights": ("balanced",)}, STEPS, tasks=_TEXT),
     Option({"task.calibration": "temperature"}, ANSWERS, tasks=_TEXT),
     Option({"task.calibration": "thresholds"}, ANSWERS, tasks=_TEXT),
     Option(_HELD, STEPS, tasks=(*OF_TASK,)),

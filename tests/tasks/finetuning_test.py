@@ -217,6 +217,7 @@ def labelled(*labels):
 def test_majority_baseline(make):
     numbers = make().definition.baseline_scores(labelled(1, 0, 1))
     expected = {"accuracy": 2 / 3, "f1": 0.8, "matthews": 0.0, "macro_f1": 0.4}
+    expected |= {"average_precision": 2 / 3, "roc_auc": 0.5}
     assert numbers == pytest.approx(expected | {"f1:no": 0.0, "f1:yes": 0.8})
     task = make(kind="multilabel", labels=("a", "b"))
     numbers = task.definition.baseline_scores(labelled((1, 0), (1, 1), (1, 0)))

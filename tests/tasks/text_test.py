@@ -10,6 +10,7 @@ from scipy import special
 from sklearn import metrics, utils
 
 from bert_jax.config import fields
+from bert_jax.config.configuration import check_config
 from bert_jax.data.tables import ANY, ColumnSpec
 from bert_jax.tasks import create_task
 from configs.finetune import text
@@ -280,7 +281,7 @@ def weighted(config, tmp_path):
     """A task of two classes, a fifth of whose records are held out."""
     rows = [("a" * (n + 1), "xxxy"[n % 4]) for n in range(40)]
     config.task.train_file = write(tmp_path / "classes.csv", [*rows, rows[0]])
-    config.task.dev_fraction, config.task.class_weights = 0.2, "balanced"
+    config.task.dev_fraction, config.task.class_weights = 0.2, ("balanced",)
     task = resolved(config)
     return task
 
@@ -306,6 +307,97 @@ def test_class_weights_are_those_of_scikit_learn(config, tmp_path):
     found = np.asarray(task.definition.row_weights(arrays))
     np.testing.assert_allclose(found[1:], expected[labels][1:], rtol=1e-6)
     assert found[0] == 0
+
+
+def loss_of(task, rows):
+    """The mean loss of these rows, with their weights, of fixed outputs."""
+    definition = task.definition
+    features = definition.encode([{"text": "a", **row} for row in rows], "train")
+    names = features[0].columns.keys() & {"label", "weight"}
+    batch = {n: jnp.asarray([f.columns[n] for f in features]) for n in names}
+    batch["row_weights"] = jnp.ones(len(rows))
+    logits = jnp.asarray([[0.5 * i, 1.0, -0.25 * i] for i in range(len(rows))])
+    weights = definition.row_weights(batch)
+    losses = definition.row_losses({"logits": logits}, batch)
+    return float(jnp.sum(weights * losses) / jnp.sum(weights))
+
+
+def test_weights_of_rows_and_of_classes(config, tmp_path):
+    """As if a row were there as often, and as torch's CrossEntropyLoss(weight=...)."""
+    rows = [("a", "x", "2"), ("b", "y", "0"), ("c", "z", "0.5")]
+    header = ("text", "label", "w")
+    config.task.train_file = write(tmp_path / "weights.csv", rows, header)
+    plain = [loss_of(resolved(config), [{"label": i}]) for i in range(3)]
+    # The same outputs as in the batch of three.
+    logits = np.array([[0.5 * i, 1.0, -0.25 * i] for i in range(3)])
+    each = -special.log_softmax(logits, axis=1)[range(3), range(3)]
+    assert plain[0] == pytest.approx(each[0], rel=1e-6)
+    config.task.weight = "w"
+    task = resolved(config)
+    given = [{"label": x["label"], "weight": x["weight"]} for x in task.rows("train")]
+    assert [row["weight"] for row in given] == [2.0, 0.0, 0.5]
+    numbered = [{**row, "label": i} for i, row in enumerate(given)]
+    expected = (2 * each[0] + 0.5 * each[2]) / 2.5
+    assert loss_of(task, numbered) == pytest.approx(expected, rel=1e-6)
+    config.task.class_weights = ("z=3", "y=0.5")
+    expected = (2 * each[0] + 3 * 0.5 * each[2]) / 3.5
+    assert loss_of(resolved(config), numbered) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"class_weights": ("q=3",)}, r"'q' is no label; there are 'x', 'y'"),
+        ({"weight": "none"}, r"no column 'none'"),
+        ({"weight": "text"}, r"csv:2: the weight \('text'\) is 'a'; write a finite"),
+        ({"weighted_scores": True}, r"weighted_scores=True: name the weights' column"),
+        ({"min_precision": 0.5}, r"min_precision=0\.5: .*calibration=thresholds"),
+    ],
+    ids=str,
+)
+def test_weights_that_are_bad(config, tmp_path, fields, message):
+    rows = [("a", "x", "2"), ("b", "y", "-1")]
+    header = ("text", "label", "w")
+    config.task.train_file = write(tmp_path / "weights.csv", rows, header)
+    config.task.update(fields)
+
+    def weigh(config):
+        check_config(config)
+        task = resolved(config)
+        batch = {"row_weights": jnp.ones(2), "label": jnp.arange(2)}
+        return task.definition.row_weights(batch), task.examples("train")
+
+    assert re.search(message, error_line(weigh, config))
+    config.task.update({"weight": "w", "class_weights": (), "min_precision": 0.0})
+    assert "csv:3: the weight ('w') is '-1'" in error_line(weigh, config)
+
+
+def test_threshold_of_two_classes(config, tmp_path):
+    """It decides the label of the second class in order, whatever the outputs'."""
+    rows = [("a", "yes"), ("b", "no"), ("c", "yes"), ("d", "no"), ("e", "no")]
+    config.task.train_file = config.task.dev_file = write(tmp_path / "t.csv", rows)
+    config.task.update(labels=("yes", "no"), calibration="thresholds")
+    margins = np.float32([2.0, -1.0, -0.5, -1.5, 1.0])  # of yes
+    logits = [np.float32([m, 0.0]) for m in margins]
+    for least, expected, given in (
+        (0.0, -0.75, [1, 0, 1, 0, 1]),  # F1 0.8 (0.67 for the first alone)
+        (0.9, 1.5, [1, 0, 0, 0, 0]),
+    ):
+        config.task.min_precision = least
+        task = resolved(config)
+        found = task.definition.fit(task.examples("dev"), logits)
+        assert found == {"thresholds": [pytest.approx(expected)]}
+        fitted = task.with_fitted(found).definition
+        said = [fitted.format_answer({}, x)["label"] for x in logits]
+        assert said == ["yes" if yes else "no" for yes in given]
+        labels = [1, 0, 1, 0, 0]
+        score = fitted.scores(task.examples("dev"), logits)
+        assert score["f1"] == pytest.approx(metrics.f1_score(labels, given))
+        auc = metrics.roc_auc_score(labels, margins)
+        assert score["roc_auc"] == pytest.approx(auc)
+    config.task.labels = ("yes", "no", "maybe")
+    line = error_line(resolved, config)
+    assert "is for two classes, of which there are 3" in line
 
 
 def test_temperature_changes_probabilities_and_no_label(config, tmp_path):
@@ -353,7 +445,7 @@ def test_thresholds_decide_the_labels(config, tmp_path):
     ("kind", "fields"),
     [
         ("regression", {"calibration": "temperature"}),
-        ("classification", {"calibration": "thresholds"}),
+        ("regression", {"calibration": "thresholds"}),
         ("multilabel", {"label_smoothing": 0.1}),
         ("regression", {"teacher_temperature": 1.0}),
     ],
