@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow
 import pytest
-from sklearn import model_selection, pipeline, preprocessing
+from sklearn import linear_model, model_selection, pipeline, preprocessing
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import bert_jax
 from bert_jax.convert import weights
-from bert_jax.estimator import BertClassifier
+from bert_jax.estimator import BertClassifier, BertRegressor, BertVectors
 from bert_jax.registry import FAMILIES
 from tests.micro import error_line, read_rows
 
@@ -79,6 +79,85 @@ def test_classifier_learns_is_pickled_and_searched_over(model, capfd):
         ("one class", clone(model).fit, texts, np.zeros(96)),
     ):
         assert said in error_line(ask, *given, error=ValueError)
+
+
+@pytest.mark.slow
+def test_several_labels_pairs_and_weights(model, plain):
+    """Labels of columns, of which one has no row; texts of two columns."""
+    texts = [row["text"] for row in rows(96)]
+    y = np.array([["fox" in text, "dog" in text, False] for text in texts]).astype(int)
+    pairs = np.array([texts, ["the dog"] * 96]).T
+    model.set_params(fields={**model.fields, "optimizer.learning_rate": 2e-2})
+    model.fit(pairs, y, sample_weight=np.where(y[:, 0], 1.0, 0.5))
+    assert model.classes_.tolist() == [0, 1, 2]
+    found = model.predict(pairs)
+    assert found.shape == y.shape and (found[:, 0] == y[:, 0]).mean() > 0.9
+    shares = model.predict_proba(pairs)
+    np.testing.assert_array_equal(found, shares >= 0.5)
+    np.testing.assert_allclose(model.predict_log_proba(pairs), np.log(shares))
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(pairs), found)
+    # Rows of weight 0 do not count: they have the wrong classes.
+    labels = np.array(["fox" in text for text in texts])
+    wrong, weights = labels.copy(), np.ones(96)
+    wrong[::2], weights[::2] = ~labels[::2], 0.0
+    dev = (texts, labels)
+    fields = {**model.fields, "optimizer.learning_rate": 1e-2}
+    one = clone(model).set_params(num_epochs=12, fields=fields)
+    one.fit(texts, wrong, sample_weight=weights, dev=dev)
+    assert one.score(texts, labels) > 0.9
+    for said, fit, *given in (
+        ("of at least 0", clone(model).fit, texts, labels, -weights - 1),
+        ("is no class of y", clone(model).fit, texts, labels, None, (texts, ["q"] * 96)),
+        ("has 0 and 1", clone(model).fit, texts, 2 * y),
+    ):
+        assert said in error_line(fit, *given, error=ValueError)
+
+
+def test_class_weight_is_the_config_s(fitted):
+    labels = ["b", "a", "b", "b"]
+    for given, expected in (
+        ({"b": 5.0}, ("1=5.0",)),
+        ("balanced", ("balanced",)),
+        (None, ()),
+    ):
+        config = fitted(BertClassifier(class_weight=given), labels)
+        assert tuple(config.task.class_weights) == expected
+    model = BertClassifier(class_weight={"c": 1})
+    line = error_line(model.fit, ["a"] * 4, labels, error=ValueError)
+    assert "'c' is no class of y" in line
+
+
+@pytest.mark.slow
+def test_numbers_of_texts(plain):
+    """Far from 0 and of any size."""
+    texts = [row["text"] for row in rows(96)]
+    y = np.array([5000.0 + 300 * ("fox" in text) for text in texts])
+    fields = {"optimizer.learning_rate": 1e-2, **NO_DROPOUT}
+    model = BertRegressor(f"{plain}", num_epochs=6, batch_size=16, fields=fields)
+    model.set_params(config="finetune/text:recipe=tiny", max_seq_length=16)
+    assert model.fit(texts, y).score(texts, y) > 0.8
+    found = model.predict(texts)
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(model)).predict(texts), found
+    )
+    line = error_line(clone(model).fit, texts, y * np.nan, error=ValueError)
+    assert "y contains NaN" in line
+
+
+def test_vectors_are_a_transformer(plain):
+    texts = [row["text"] for row in rows(40)]
+    vectors = BertVectors(f"{plain}", layer=-1).fit(texts)
+    found = vectors.transform(texts)
+    np.testing.assert_array_equal(found, bert_jax.load(plain).sentences(texts, -1))
+    assert len(vectors.get_feature_names_out()) == found.shape[1]
+    again = pickle.loads(pickle.dumps(vectors))
+    np.testing.assert_array_equal(again.transform(texts), found)
+    small = BertVectors(f"{plain}", layer=-1, size=4)
+    labels = [row["label"] for row in rows(40)]
+    model = pipeline.make_pipeline(small, linear_model.LogisticRegression())
+    assert model.fit(texts, labels).score(texts, labels) >= 0.5
+    assert model[0].transform(texts[:3]).shape == (3, 4)
 
 
 @pytest.mark.parametrize(
