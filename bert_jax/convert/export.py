@@ -30,6 +30,17 @@ log = logging.getLogger(__name__)
 PROVENANCE = "bert_jax"
 ADAPTER = "adapter"  # folder of a run's adapters, in PEFT's form
 
+# The Hub's names of tasks, by the ends of the architectures' names.
+_TAGS = {
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMultipleChoice": "multiple-choice",
+    "ForMaskedLM": "fill-mask",
+    "ForPreTraining": "fill-mask",
+    "LMHeadModel": "text-generation",
+}
+
 
 def export_folder(
     weights: Weights,
@@ -212,6 +223,26 @@ def _length(config: BertConfig, provenance: Mapping[str, Any]) -> int:
     return min(provenance.get("max_seq_length", positions), positions)
 
 
+def _pipeline_tag(architecture: str) -> str:
+    """Returns the Hub's name of what an architecture of transformers does."""
+    return next(
+        (tag for end, tag in _TAGS.items() if architecture.endswith(end)),
+        "feature-extraction",
+    )
+
+
+def _results(tag: str, scores: Mapping[str, Mapping[str, float]]) -> list[dict]:
+    """Returns the scores of each split in the form of the Hub's `model-index`."""
+    return [
+        {
+            "task": {"type": tag},
+            "dataset": {"name": split, "type": split},
+            "metrics": [{"type": n, "value": round(x, 4)} for n, x in each.items()],
+        }
+        for split, each in scores.items()
+    ]
+
+
 def _card(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     """Returns README.md: the model, how to open it, its scores, how it was trained.
 
@@ -226,6 +257,11 @@ def _card(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     library = "transformers" if weights.vectors is None else "sentence-transformers"
     header = f"library_name: {library}\ntags:\n- bert_jax\n"
     header += f"base_model: {base}\n" if source.startswith(hub.PREFIX) else ""
+    tag = "sentence-similarity" if weights.vectors is not None else _pipeline_tag(what)
+    header += f"pipeline_tag: {tag}\n"
+    if scores := provenance.get("scores"):
+        index = [{"name": name, "results": _results(tag, scores)}]
+        header += f"model-index: {json.dumps(index)}\n"  # JSON is YAML
     count = sum(np.size(leaf) for leaf in jax.tree.leaves(weights.params))
     text = f"""---
 {header}---

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 
+import huggingface_hub
 import numpy as np
 import pytest
 from safetensors import safe_open
@@ -78,6 +79,16 @@ def test_card_has_the_thresholds_and_how_vectors_are_made(make_folder, tmp_path)
     export.export_folder(found, None, tmp_path / "labels", facts)
     card = (tmp_path / "labels" / "README.md").read_text()
     assert "| LABEL_0 | 0.5000 |" in card and "| LABEL_1 | 0.7311 |" in card
+    facts = {"scores": {"dev": {"accuracy": 0.91234, "f1:a: 'b'": 0.5}}}
+    facts["config"] = {"task": {"name": "text"}, "init_from": "hf:org/name@main"}
+    export.export_folder(found, None, tmp_path / "scores", facts)
+    data = huggingface_hub.ModelCard.load(tmp_path / "scores" / "README.md").data
+    assert data.base_model == "org/name"
+    assert data.pipeline_tag == "text-classification"
+    results = [
+        (x.dataset_name, x.metric_type, x.metric_value) for x in data.eval_results
+    ]
+    assert results == [("dev", "accuracy", 0.9123), ("dev", "f1:a: 'b'", 0.5)]
     vectors = TextVectors("cls", (), True, 9, "query: ", dimensions=(4, 8))
     found = dataclasses.replace(found, vectors=vectors)
     export.export_folder(found, None, tmp_path / "vectors", {})

@@ -108,7 +108,14 @@ def test_several_labels_pairs_and_weights(model, plain):
     assert one.score(texts, labels) > 0.9
     for said, fit, *given in (
         ("of at least 0", clone(model).fit, texts, labels, -weights - 1),
-        ("is no class of y", clone(model).fit, texts, labels, None, (texts, ["q"] * 96)),
+        (
+            "is no class of y",
+            clone(model).fit,
+            texts,
+            labels,
+            None,
+            (texts, ["q"] * 96),
+        ),
         ("has 0 and 1", clone(model).fit, texts, 2 * y),
     ):
         assert said in error_line(fit, *given, error=ValueError)
