@@ -64,7 +64,8 @@ def phases_of(config: ConfigDict) -> list[Phase]:
     `phase2` (appendix A.2).
 
     Raises:
-      UserError: The phases do not have `train.num_steps` steps together.
+      UserError: The phases do not have `train.num_steps` steps together, or one has
+        none.
     """
     changes = _changes(config)
     found: list[Phase] = []
@@ -76,6 +77,11 @@ def phases_of(config: ConfigDict) -> list[Phase]:
         rows, length, predictions, parts = (
             _value(config, values, name) for name in _SHAPE
         )
+        if first == end and config.train.phases:
+            raise UserError(
+                f"config.train.phases: phase {len(found) + 1} has none of the "
+                f"config.train.num_steps={config.train.num_steps} steps"
+            )
         if first < end or not found:
             changed = tuple(values.items())
             shape = (first, end, rows, length, predictions, parts)
@@ -139,8 +145,10 @@ def check_phases(config: ConfigDict) -> Iterator[tuple[str, ConfigDict]]:
     for number, text in enumerate(config.train.phases):
         named = f"config.train.phases[{number}]={text!r}"
         values = _parse(text)
-        if {"steps", "fraction"} <= {*values}:
-            raise UserError(f"{named}: has steps and fraction; leave one out")
+        asked = [name for name, _ in _parts(text)]
+        if {"steps", "fraction"} <= {*values} or len(asked) > len(values):
+            what = "a field twice" if len(asked) > len(values) else "steps and fraction"
+            raise UserError(f"{named}: has {what}; leave one out")
         steps, share = values.pop("steps", 1), values.pop("fraction", 1.0)
         if type(steps) is not int or steps < 1:
             raise UserError(f"{named}: steps must be a whole number, at least 1")
@@ -194,17 +202,25 @@ def _changes(config: ConfigDict) -> list[dict[str, Any]]:
 def _parse(text: str) -> dict[str, Any]:
     """Returns the values of "NAME=VALUE NAME=VALUE", where a value may have spaces."""
     values = {}
-    for part in re.split(r"\s+(?=[\w.]+\s*=)", text.strip()) if text.strip() else ():
-        name, _, value = part.partition("=")
+    for name, value in _parts(text):
         try:
-            values[name.strip()] = ast.literal_eval(value.strip())
+            values[name] = ast.literal_eval(value)
         except (SyntaxError, ValueError):
-            values[name.strip()] = value.strip()
+            values[name] = value
     return values
+
+
+def _parts(text: str) -> list[tuple[str, str]]:
+    """Returns the names and the values, as texts."""
+    parts = re.split(r"\s+(?=[\w.]+\s*=)", text.strip()) if text.strip() else []
+    named = (part.partition("=") for part in parts)
+    return [(name.strip(), value.strip()) for name, _, value in named]
 
 
 def _ends(num_steps: int, changes: Sequence[Mapping[str, Any]]) -> list[int]:
     """Returns the step after each phase. One without steps and fraction has the rest.
+
+    Fractions are rounded where phases end, so that no step is lost or counted twice.
 
     Raises:
       UserError: The phases have more steps or fewer.
@@ -212,19 +228,16 @@ def _ends(num_steps: int, changes: Sequence[Mapping[str, Any]]) -> list[int]:
     exact = [
         phase.get("steps", num_steps * phase.get("fraction", 0)) for phase in changes
     ]
-    counts = [*map(round, exact)]
     rest = [
         i for i, phase in enumerate(changes) if not {"steps", "fraction"} & {*phase}
     ]
-    if not rest and abs(sum(exact) - num_steps) < 1e-6 * num_steps:
-        rest = [len(changes) - 1]  # of three thirds, the last has what rounding leaves
-        counts[-1] = 0
-    missing = num_steps - sum(counts)
-    if len(rest) != 1 or missing < 0 or (len(changes) > 2 and not missing):
+    missing = num_steps - sum(exact)
+    if len(rest) > 1 or (not rest and abs(missing) > 0.5) or missing < -0.5:
         raise UserError(
-            f"config.train.phases: {sum(counts)} of config.train.num_steps={num_steps} "
-            f"steps, and {len(rest)} phases for the rest; give all but one of the "
-            "phases steps or a fraction, or all"
+            f"config.train.phases: {sum(exact):g} steps and {len(rest)} phases for the "
+            f"rest of config.train.num_steps={num_steps}; one phase may have the rest"
         )
-    counts[rest[0]] = missing
-    return [*itertools.accumulate(counts)]
+    last = rest[0] if rest else len(changes) - 1
+    before = [round(x) for x in itertools.accumulate(exact[:last])]
+    after = [round(x) for x in itertools.accumulate(reversed(exact[last + 1 :]))]
+    return [*before, *(num_steps - x for x in reversed([0, *after]))]

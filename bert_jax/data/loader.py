@@ -31,6 +31,7 @@ from bert_jax.data.rows import (
     scale_rows,
 )
 from bert_jax.data.table import Table
+from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
 from bert_jax.tokenization.wordpiece import WORDPIECE
@@ -206,6 +207,11 @@ def _mixed_maker(
     weights = config.corpus.weights
     ends = np.searchsorted(source, np.arange(len(weights), dtype=source.dtype), "right")
     mixed = SourceMixture(np.diff(ends, prepend=0).tolist(), weights, config.seed)
+    if not mixed.size:
+        raise UserError(
+            f"config.corpus.weights={tuple(weights)}: no source with a weight above 0 "
+            "has rows to train on"
+        )
 
     def make_mixed(place: Numbers, turn: Numbers, step: int = 0) -> Batch:
         return make(*mixed.records(place, turn), step)

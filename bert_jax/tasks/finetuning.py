@@ -210,15 +210,16 @@ class Finetuning(distillation.Taught, Predictor):
         weights = definition.row_weights(texts)
         row_losses = definition.row_losses(logits, texts)
         losses = {definition.loss_name: jnp.sum(weights * row_losses)}
-        losses |= layer_losses(self.model_config, outputs, batch)
+        of_layers = layer_losses(self.model_config, outputs, batch)
         if self.teacher is None:
-            return losses
+            return losses | of_layers
         teacher_outputs = self.teacher.outputs(params, batch)
         targets = self.teacher.task.logits_of(teacher_outputs, batch)
         heat = self.options.teacher_temperature
         apart = distillation.output_losses(logits, targets, texts, self.kind, heat)
         soft = jnp.sum(weights * apart)
-        return self.teacher.join(losses, soft, outputs, teacher_outputs, batch)
+        joined = self.teacher.join(losses, soft, outputs, teacher_outputs, batch)
+        return joined | of_layers
 
     def loss_weights(self, batch: Arrays) -> Scalars:
         total = jnp.sum(self.definition.row_weights(packing.unpack_texts(batch)))

@@ -89,7 +89,9 @@ class Pretraining(distillation.Taught):
                 else f"{wrong}causal=True is a left-to-right model; set "
                 "--config.task.objective=ltr"
             )
-        if config.masking.whole_word and kind.causal:
+        parts = phases.phases_of(config)
+        whole_word = any(x.value(config, "masking.whole_word") for x in parts)
+        if whole_word and kind.causal:
             raise UserError(
                 "config.masking.whole_word=True: config.task.objective="
                 f"{config.task.objective} masks nothing; leave it False"
@@ -260,16 +262,17 @@ class Pretraining(distillation.Taught):
         teacher's are of the language model alone, as in DistilBERT."""
         outputs = self.apply(params, batch, key, self.compared)
         losses = self._losses(outputs, batch)
-        losses |= layer_losses(self.model_config, outputs, batch)
+        of_layers = layer_losses(self.model_config, outputs, batch)
         if self.teacher is None:
-            return losses
+            return losses | of_layers
         teacher_outputs = self.teacher.outputs(params, batch)
         name, options = f"{self.objective.prefix}_logits", self.options
         soft = distillation.soft_loss(
             outputs[name], teacher_outputs[name], options.teacher_temperature
         )
         total = jnp.sum(masked_targets(batch).weights * soft)
-        return self.teacher.join(losses, total, outputs, teacher_outputs, batch)
+        joined = self.teacher.join(losses, total, outputs, teacher_outputs, batch)
+        return joined | of_layers
 
     def _losses(self, outputs: Arrays, batch: Arrays) -> Scalars:
         return _merge_dicts(part.losses(outputs, batch) for part in self._parts)

@@ -183,7 +183,7 @@ def read_start(task: Task, mesh: Mesh) -> tuple[Base | None, tuple[Any, Any] | N
     found = init_weights(task, abstract)
     assert found is not None
     values = {
-        path: boxes[path].replace(value=np.asarray(x))
+        path: nn.meta.replace_boxed(boxes[path], np.asarray(x))
         for boxes in [flatten_dict(boxed["bert"])]
         for path, x in flatten_dict(found[0]["bert"]).items()
         if isinstance(x, jax.Array)

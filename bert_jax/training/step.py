@@ -194,8 +194,7 @@ def train_step(
       With watchers also `watched`, their numbers by name.
     """
     key = jax.random.fold_in(key, state.step)
-    rows = len(next(iter(batch.values())))
-    batch = {**batch, "step": jnp.full((rows,), state.step, jnp.int32)}
+    batch = _at_step(batch, state.step)
     state = state._replace(params=_with_step(state.params, state.step))
     grads, losses, further = gradient(state.params, batch, key)
     loss: Any = sum(losses.values())
@@ -232,6 +231,12 @@ def train_step(
         metrics["watched"] = watched
     params = join(state.params, params)
     return TrainState(state.step + 1, params, opt_state, stats), metrics
+
+
+def _at_step(batch: Arrays, step: Any) -> Arrays:
+    """Returns a batch with the column `step`."""
+    rows = len(next(iter(batch.values())))
+    return {**batch, "step": jnp.full((rows,), step, jnp.int32)}
 
 
 def _with_step(params: Params, step: Int[Array, ""]) -> Params:
@@ -290,6 +295,13 @@ class Step:
         params = self.abstract.params
         self._learns = optimizers.trainable_filter(task.config.optimizer, params)
         self._transforms = _transforms(task)
+        if task.compares_rows:
+            for name in task.model_config.layer_class.losses(task.model_config):
+                raise UserError(
+                    f"config.model.layer={task.config.model.layer}: adds the loss "
+                    f"{name}, and {task.config.task.name} compares rows; use another "
+                    "layer"
+                )
         self._weights: Weights = task.loss_weights
         for transform in self._transforms:
             self._weights = with_divisors(self._weights, transform.divisors)
@@ -405,7 +417,7 @@ class Step:
         metrics."""
 
         def one_seed(state: TrainState, batch: Any, number: Any) -> tuple:
-            key, others = jax.random.key(number), dict(constants)
+            key, others = jax.random.key(number), _with_step(constants, state.step)
             if optimizers.find_averages(state.opt_state):
                 others["average"] = state.evaluation_params()
             gradient = self._gradient(micro_batches, others)
@@ -471,7 +483,7 @@ class Step:
             return
         weights = self._weights
         found = self.seeds.each(
-            lambda rows: uneven_weights(weights, rows, micro_batches)
+            lambda rows: uneven_weights(weights, _at_step(rows, 0), micro_batches)
         )
         with sharding.activate_mesh(self.mesh):
             uneven = jax.device_get(jax.jit(found)(batch))

@@ -99,6 +99,44 @@ def test_numbers_follow_the_step(micro, tmp_path, arguments):
     assert np.concatenate([np.ravel(x) for x in steps]).tolist() == [5.0] * layers
 
 
+def test_losses_of_layers_beside_a_teacher_and_where_rows_compare(micro, tmp_path):
+    """A teacher's share is of the task's losses, not of the layers'."""
+    path = tmp_path / "mine.py"
+    path.write_text(CODE.format(micro=micro))
+    short = ("--config.train.num_steps=1", "--config.task.objective=mlm")
+    run(path, tmp_path / "teacher", *short)
+    given = (f"--config.task.teacher={tmp_path / 'teacher'}",)
+    given += ("--config.task.teacher_share=1.0",)
+    run(path, tmp_path / "run", *short, *given)
+    (line,) = metrics.read_metrics(tmp_path / "run", "train")
+    assert line["balance_loss"] == pytest.approx(0.5 * 0.125)
+    assert line["masked_lm_loss"] == 0.0
+    (tmp_path / "pairs.jsonl").write_text('{"text": "a", "text_b": "b"}\n' * 4)
+    (tmp_path / "vectors.py").write_text(
+        "import mine\n\nextends = 'finetune/embeddings:recipe=tiny'\n\n\n"
+        "def get_config(config):\n"
+        "    config.model.layer, config.model.scale = 'balanced', mine.Field(0.125)\n"
+        "    return config\n"
+    )
+    files = f"--config.task.train_file={tmp_path / 'pairs.jsonl'}"
+    found = (f"--config.init_from={tmp_path / 'run'}", files)
+    found += ("--config.task.max_seq_length=16",)
+    error = run(tmp_path / "vectors.py", tmp_path / "v", *found, status=2)[1]
+    assert "adds the loss balance, and embeddings compares rows" in error
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_weights_of_an_objective_see_the_step(micro, tmp_path, parts):
+    path = tmp_path / "mine.py"
+    code = CODE.replace('found["masked_lm_loss"]}}', '1.0 * batch["step"].sum() + 1}}')
+    assert code.count('batch["step"]') == 2
+    path.write_text(code.format(micro=micro))
+    split = f"--config.train.micro_batches={parts}"
+    run(path, tmp_path / "run", "--config.train.num_steps=3", split)
+    for line in metrics.read_metrics(tmp_path / "run", "train"):
+        assert np.isfinite(line["rising_loss"])
+
+
 def test_masks_follow_the_step(micro, tmp_path):
     from bert_jax.config import configuration
     from bert_jax.data import loader
