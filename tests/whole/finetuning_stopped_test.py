@@ -86,7 +86,7 @@ def test_best_is_by_a_score_of_ones_choice(folder, tmp_path):
     _, err = run(folder, tmp_path / "wrong", *args, wrong, status=2)
     assert err.splitlines()[-1] == (
         "error: config.evaluate.score=f1:awful: not reported on dev; choose one of "
-        "accuracy, f1, matthews, macro_f1, f1:bad, f1:good"
+        "accuracy, f1, matthews, macro_f1, average_precision, roc_auc, f1:bad, f1:good"
     )
     assert not (tmp_path / "wrong" / "config.json").exists()  # before it begins
 

@@ -190,7 +190,8 @@ class Elmo(Task):
 
         sums: Scalars
         first = model.zero_carry(self.model_config, len(batch["input_ids"]))
-        _, sums = jax.lax.scan(window, dict(first), jax.tree.map(cut, dict(batch)))
+        parts = {name: cut(x) for name, x in batch.items() if name != "step"}
+        _, sums = jax.lax.scan(window, dict(first), parts)
         count = jnp.sum(batch["weights"])
         both = {name: jnp.sum(value) for name, value in sums.items()}
         return {
