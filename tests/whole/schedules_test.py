@@ -101,7 +101,7 @@ def test_numbers_follow_the_step(micro, tmp_path, arguments):
 
 def test_losses_of_layers_beside_a_teacher_and_where_rows_compare(micro, tmp_path):
     """A teacher's share is of the task's losses, not of the layers'."""
-    path = tmp_path / "mine.py"
+    path = tmp_path / "sown_losses.py"
     path.write_text(CODE.format(micro=micro))
     short = ("--config.train.num_steps=1", "--config.task.objective=mlm")
     run(path, tmp_path / "teacher", *short)
@@ -113,9 +113,9 @@ def test_losses_of_layers_beside_a_teacher_and_where_rows_compare(micro, tmp_pat
     assert line["masked_lm_loss"] == 0.0
     (tmp_path / "pairs.jsonl").write_text('{"text": "a", "text_b": "b"}\n' * 4)
     (tmp_path / "vectors.py").write_text(
-        "import mine\n\nextends = 'finetune/embeddings:recipe=tiny'\n\n\n"
+        "import sown_losses as own\n\nextends = 'finetune/embeddings:recipe=tiny'\n\n\n"
         "def get_config(config):\n"
-        "    config.model.layer, config.model.scale = 'balanced', mine.Field(0.125)\n"
+        "    config.model.layer, config.model.scale = 'balanced', own.Field(0.125)\n"
         "    return config\n"
     )
     files = f"--config.task.train_file={tmp_path / 'pairs.jsonl'}"
