@@ -2,6 +2,7 @@
 values of its own (`train.phases`)."""
 
 import ast
+import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -144,11 +145,12 @@ def check_phases(config: ConfigDict) -> Iterator[tuple[str, ConfigDict]]:
     known = fields.fields_of(config)
     for number, text in enumerate(config.train.phases):
         named = f"config.train.phases[{number}]={text!r}"
-        values = _parse(text)
-        asked = [name for name, _ in _parts(text)]
-        if {"steps", "fraction"} <= {*values} or len(asked) > len(values):
-            what = "a field twice" if len(asked) > len(values) else "steps and fraction"
-            raise UserError(f"{named}: has {what}; leave one out")
+        parsed = _parse(text)
+        values = dict(parsed)
+        if len(parsed) > len(values):
+            raise UserError(f"{named}: has a field twice; leave one out")
+        if {"steps", "fraction"} <= {*values}:
+            raise UserError(f"{named}: has steps and fraction; leave one out")
         steps, share = values.pop("steps", 1), values.pop("fraction", 1.0)
         if type(steps) is not int or steps < 1:
             raise UserError(f"{named}: steps must be a whole number, at least 1")
@@ -180,7 +182,7 @@ def _value(config: ConfigDict, changes: Mapping[str, Any], name: str) -> Any:
 def _changes(config: ConfigDict) -> list[dict[str, Any]]:
     """Returns the fields of each phase, with its `steps` or `fraction`."""
     if config.train.phases:
-        return [*map(_parse, config.train.phases)]
+        return [dict(_parse(text)) for text in config.train.phases]
     second = config.phase2
     if not second.fraction:
         return [{}]
@@ -199,22 +201,18 @@ def _changes(config: ConfigDict) -> list[dict[str, Any]]:
     return [{}, changed]
 
 
-def _parse(text: str) -> dict[str, Any]:
-    """Returns the values of "NAME=VALUE NAME=VALUE", where a value may have spaces."""
-    values = {}
-    for name, value in _parts(text):
-        try:
-            values[name] = ast.literal_eval(value)
-        except (SyntaxError, ValueError):
-            values[name] = value
-    return values
-
-
-def _parts(text: str) -> list[tuple[str, str]]:
-    """Returns the names and the values, as texts."""
+@functools.cache  # a run asks for its phases at every step
+def _parse(text: str) -> tuple[tuple[str, Any], ...]:
+    """Returns the fields of "NAME=VALUE NAME=VALUE", where a value may have spaces."""
     parts = re.split(r"\s+(?=[\w.]+\s*=)", text.strip()) if text.strip() else []
-    named = (part.partition("=") for part in parts)
-    return [(name.strip(), value.strip()) for name, _, value in named]
+    found: list[tuple[str, Any]] = []
+    for part in parts:
+        name, _, value = (x.strip() for x in part.partition("="))
+        try:
+            found.append((name, ast.literal_eval(value)))
+        except (SyntaxError, ValueError):
+            found.append((name, value))
+    return tuple(found)
 
 
 def _ends(num_steps: int, changes: Sequence[Mapping[str, Any]]) -> list[int]:

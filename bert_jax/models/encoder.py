@@ -119,6 +119,12 @@ def layer_losses(
     }
 
 
+def layer_loss_weights(config: BertConfig, batch: Arrays) -> Scalars:
+    """Returns the divisor of each of `layer_losses`: the number of rows."""
+    rows = jnp.float32(len(next(iter(batch.values()))))
+    return {f"{name}_loss": rows for name in config.layer_class.losses(config)}
+
+
 class EncoderLayer(Layer):
     """BERT's layer: attention and feed-forward, each followed by dropout, residual and
     LayerNorm.

@@ -59,12 +59,6 @@ class Taught(Task):
     def constants(self) -> dict[str, Any]:
         return {"teacher": self.teacher.values} if self.teacher else {}
 
-    def layer_loss_weights(self, batch: Arrays) -> Scalars:
-        """Returns the divisor of each loss of a layer (`Layer.losses`)."""
-        sizes = self.model_config
-        rows = jnp.float32(len(next(iter(batch.values()))))
-        return {f"{name}_loss": rows for name in sizes.layer_class.losses(sizes)}
-
     @property
     def compared(self) -> tuple[str, ...]:
         """The terms of LAYER_TERMS that have a weight, none without a teacher."""

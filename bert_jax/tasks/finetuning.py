@@ -25,7 +25,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, bert_config
 from bert_jax.models import crf
 from bert_jax.models.architectures import HEADS, BertWithHeads
-from bert_jax.models.encoder import Packed, layer_losses
+from bert_jax.models.encoder import Packed, layer_loss_weights, layer_losses
 from bert_jax.models.heads import init_model
 from bert_jax.tasks import distillation, windows
 from bert_jax.tasks.definition import NO_LABEL, Outputs, TaskDefinition
@@ -224,7 +224,7 @@ class Finetuning(distillation.Taught, Predictor):
     def loss_weights(self, batch: Arrays) -> Scalars:
         total = jnp.sum(self.definition.row_weights(packing.unpack_texts(batch)))
         others = self.teacher.loss_weights(total, batch) if self.teacher else {}
-        layers = self.layer_loss_weights(batch)
+        layers = layer_loss_weights(self.model_config, batch)
         return {self.definition.loss_name: total, **layers, **others}
 
     def apply(

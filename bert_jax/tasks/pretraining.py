@@ -22,7 +22,7 @@ from bert_jax.data.rows import RowIndex
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, bert_config
-from bert_jax.models.encoder import Packed, layer_losses
+from bert_jax.models.encoder import Packed, layer_loss_weights, layer_losses
 from bert_jax.models.heads import init_model
 from bert_jax.tasks import distillation
 from bert_jax.tasks.fill_mask import FillMask, format_guesses
@@ -279,7 +279,7 @@ class Pretraining(distillation.Taught):
 
     def loss_weights(self, batch: Arrays) -> Scalars:
         """Returns the divisor of each sum."""
-        weights = self._divisors(batch) | self.layer_loss_weights(batch)
+        weights = self._divisors(batch) | layer_loss_weights(self.model_config, batch)
         if self.teacher is None:
             return weights
         tokens = jnp.sum(masked_targets(batch).weights)

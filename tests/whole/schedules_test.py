@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
+from bert_jax.config import configuration
+from bert_jax.data import loader
 from bert_jax.workdir import metrics
 from tests.runs import run, saved
 
 # A coefficient that rises with the step, more tokens to predict at every step, and a
 # layer whose loss is a known number: its field times the step it reads.
 CODE = """
-import dataclasses
-
 import flax.linen as nn
-import jax.numpy as jnp
 
 from bert_jax.config.field import Field
 from bert_jax.data.masking import MASKINGS, bert_masking
@@ -138,9 +137,6 @@ def test_weights_of_an_objective_see_the_step(micro, tmp_path, parts):
 
 
 def test_masks_follow_the_step(micro, tmp_path):
-    from bert_jax.config import configuration
-    from bert_jax.data import loader
-
     path = tmp_path / "mine.py"
     path.write_text(CODE.format(micro=micro))
     config = configuration.load_config(str(path), [])
