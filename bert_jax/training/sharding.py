@@ -78,19 +78,16 @@ def _check_batches(
 ) -> None:
     """Checks that the batches of these config groups divide over a mesh."""
     shards = sizes["data"] * sizes["fsdp"]
-    train = config.train
     batches = {}  # rows, parts
     if "evaluate" in uses:
         batches["evaluate.batch_size"] = (config.evaluate.batch_size, 1)
-    if "train" in uses:
-        texts = fields.task_values(config).texts_per_row
+    phases = phases_of(config) if "train" in uses else []
+    texts = fields.task_values(config).texts_per_row
+    for number, phase in enumerate(phases, 1):
         name = "train.batch_size / train.micro_batches"
         name += " / task.texts_per_row" if texts > 1 else ""
-        batches[name] = (train.batch_size, train.micro_batches * texts)
-    for number, phase in enumerate(phases_of(config)[1:], 2):
-        if "train" in uses:
-            name = f"train.batch_size / train.micro_batches of phase {number}"
-            batches[name] = (phase.batch_size, phase.micro_batches)
+        name += f" of phase {number}" if number > 1 else ""
+        batches[name] = (phase.batch_size, phase.micro_batches * texts)
     for name, (size, parts) in batches.items():
         if size < 1 or size % parts or size // parts % shards:
             raise UserError(

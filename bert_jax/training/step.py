@@ -417,9 +417,12 @@ class Step:
         metrics."""
 
         def one_seed(state: TrainState, batch: Any, number: Any) -> tuple:
-            key, others = jax.random.key(number), _with_step(constants, state.step)
+            key, step = jax.random.key(number), state.step
+            own = {} if self._base is None else self._base.abstract
+            base = {name: constants[name] for name in own}
+            others = {**constants, **_with_step(base, step)}  # not a teacher's
             if optimizers.find_averages(state.opt_state):
-                others["average"] = state.evaluation_params()
+                others["average"] = _with_step(state.evaluation_params(), step)
             gradient = self._gradient(micro_batches, others)
             return train_step(
                 state, batch, key, rate, gradient, self._optimizer, watchers

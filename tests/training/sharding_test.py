@@ -58,12 +58,23 @@ def test_mesh_takes_what_is_left_of_the_devices(mesh, shape):
             {"phase2.fraction": 0.1, "phase2.batch_size": 12},
             r"batch_size .* of phase 2 = 12 .*does not divide",
         ),
+        (
+            {"train.phases": ("train.micro_batches=3", "steps=1")},
+            r"train\.micro_batches = \d+ / 3 does not divide",
+        ),
     ],
 )
 def test_mesh_that_does_not_fit_is_named(fields, said):
     config = small_config()
     config.update_from_flattened_dict(fields)
     assert re.search(said, error_line(sharding.make_mesh, config))
+
+
+def test_batch_that_no_phase_uses_may_be_any():
+    config = small_config()
+    config.train.phases = ("train.batch_size=16", "steps=1 train.batch_size=8")
+    config.train.batch_size = 9
+    assert sharding.make_mesh(config).size == 8
 
 
 def test_parameters_and_moments_are_split_alike():

@@ -6,6 +6,9 @@ from flax.traverse_util import flatten_dict
 
 from bert_jax.config import configuration
 from bert_jax.data import loader
+from bert_jax.registry import TRANSFORMS
+from bert_jax.tasks.objectives import masked_targets
+from bert_jax.training.transforms import Transform
 from bert_jax.workdir import metrics
 from tests.runs import run, saved
 
@@ -96,6 +99,26 @@ def test_numbers_follow_the_step(micro, tmp_path, arguments):
     params = flatten_dict(saved(folder, 6, "params")["params"], sep="/")
     steps = [x for name, x in params.items() if name.endswith("train_step")]
     assert np.concatenate([np.ravel(x) for x in steps]).tolist() == [5.0] * layers
+
+
+def test_running_mean_has_the_step_of_the_student(micro, tmp_path, monkeypatch):
+    def with_steps(loss, task):
+        def changed(params, batch, key):
+            found = flatten_dict(params["average"], sep="/").items()
+            (step,) = (x for name, x in found if name.endswith("train_step"))
+            count = masked_targets(batch).weights.sum()
+            return loss(params, batch, key) | {"seen": count * step}
+
+        return changed
+
+    seen = Transform(with_steps, {"seen": "masked_lm_loss"}, ("seen",))
+    monkeypatch.setitem(TRANSFORMS, "seen", seen)
+    path = tmp_path / "mine.py"
+    path.write_text(CODE.format(micro=micro))
+    given = ("--config.optimizer.ema=0.5", "--config.train.transforms=('seen',)")
+    run(path, tmp_path / "run", "--config.train.num_steps=4", *given)
+    lines = metrics.read_metrics(tmp_path / "run", "train")
+    assert [line["seen"] for line in lines] == pytest.approx([0, 1, 2, 3])
 
 
 def test_losses_of_layers_beside_a_teacher_and_where_rows_compare(micro, tmp_path):
