@@ -169,7 +169,7 @@ def check_phases(config: ConfigDict) -> Iterator[tuple[str, ConfigDict]]:
                 require_value(known, name, value)
             except UserError as error:
                 raise UserError(f"{named}: {error}") from error
-        yield named, fields.with_values(config, values)
+        yield named, fields.with_values(config, _one_warmup(values))
     if config.train.phases and config.train.num_steps:
         phases_of(config)
 
@@ -182,7 +182,7 @@ def _value(config: ConfigDict, changes: Mapping[str, Any], name: str) -> Any:
 def _changes(config: ConfigDict) -> list[dict[str, Any]]:
     """Returns the fields of each phase, with its `steps` or `fraction`."""
     if config.train.phases:
-        return [dict(_parse(text)) for text in config.train.phases]
+        return [_one_warmup(dict(_parse(text))) for text in config.train.phases]
     second = config.phase2
     if not second.fraction:
         return [{}]
@@ -199,6 +199,14 @@ def _changes(config: ConfigDict) -> list[dict[str, Any]]:
         changed["optimizer.warmup_steps"] = second.warmup_steps
         changed["optimizer.warmup_fraction"] = 0.0
     return [{}, changed]
+
+
+def _one_warmup(values: dict[str, Any]) -> dict[str, Any]:
+    """Adds that a phase with a warm-up in steps has none in shares, or the reverse."""
+    steps, share = "optimizer.warmup_steps", "optimizer.warmup_fraction"
+    if steps in values:
+        return {share: 0.0, **values}
+    return {steps: 0, **values} if share in values else values
 
 
 @functools.cache  # a run asks for its phases at every step

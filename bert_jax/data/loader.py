@@ -363,15 +363,15 @@ class RunData:
         """Returns the data of every phase, shortest first.
 
         If the config requires it, the data is packed.
+
+        Raises:
+          UserError: A phase has no rows to train on.
         """
-        by_length = [
-            (length, self.prepare_length(length)) for length in self._lengths()
-        ]
-        if self._config.corpus.packing:
-            max_pairs = self._config.corpus.packed_pairs
-            for length, data in by_length:
-                packing.packed_rows(data.folder, data.table("train"), length, max_pairs)
-        return [data for _, data in by_length]
+        found = [self.prepare_length(length) for length in self._lengths()]
+        for phase in phases_of(self._config):
+            data = self.prepare_length(phase.max_seq_length)
+            batch_dataset(self._config, phase, data)  # packs, or refuses a mix
+        return found
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """Yields the training batches from `step` on, through all phases, read ahead.

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from bert_jax.errors import UserError
 from bert_jax.models.attention import AttentionMask, self_attention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import (
@@ -110,8 +111,21 @@ def layer_losses(
 
     Args:
       outputs: Outputs of the model, with `layer_losses` if a layer has sown any.
+
+    Raises:
+      UserError: A layer sows others than it names.
     """
     weights = config.layer_class.losses(config)
+    sown = outputs.get("layer_losses", {})
+    for name in sorted(weights.keys() ^ sown.keys()):
+        layer = config.layer_class.__name__
+        raise UserError(
+            f"config.model.layer: {layer} sows the loss {name}; add its weight to "
+            f"{layer}.losses"
+            if name in sown
+            else f"config.model.layer: {layer}.losses names {name}; sow it with "
+            f"self.sow('losses', '{name}', value)"
+        )
     rows = len(next(iter(batch.values())))
     return {
         f"{name}_loss": rows * weight * outputs["layer_losses"][name]

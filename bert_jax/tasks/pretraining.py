@@ -316,7 +316,7 @@ class Pretraining(distillation.Taught):
         predictor = self.predictor()
         last = phases.phases_of(self.config)[-1]  # the scores are for its length
         data = self._data.prepare_length(last.max_seq_length)
-        examples = predictor.held_out(self._data.dev()[0], EXAMPLES)
+        examples = predictor.held_out(self._data.dev(last.end_step)[0], EXAMPLES)
         answers = answer(predictor, [feature for feature, _ in examples])
         pairs = zip(examples, answers, strict=True)
         rows = [predictor.show(*example, one) for example, one in pairs]

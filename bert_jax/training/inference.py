@@ -316,14 +316,14 @@ class Evaluator:
         mesh: Mesh,
         *,
         learns: bool = True,
-        model_params: Callable[[Any], Any] = lambda params: params,
+        model_params: Callable[[Any, int], Any] = lambda params, _: params,
     ):
         """Stores its arguments. Compiles nothing yet.
 
         Args:
           learns: Whether values are fitted to the first dev split's outputs.
-          model_params: Function that turns a run's parameters, of one seed, into the
-            model's.
+          model_params: Function of a run's parameters, of one seed, and the number of
+            steps that returns the model's.
         """
         self._model_params = model_params
         self.task, self.mesh, self.seeds = task, mesh, seeds
@@ -344,7 +344,7 @@ class Evaluator:
         learns = self._learns and split in self.task.dev_splits[:1]
         for seed, one in enumerate(self.seeds.split(params)):
             if seed == len(kept):
-                fetched = self.fetch(self._model_params(one), split, now)
+                fetched = self.fetch(self._model_params(one, now), split, now)
                 task = self.task.with_fitted(self._fitted[seed])
                 kept.append(task.results(split, fetched, learns=learns))
                 self._fitted[seed] = kept[seed].fitted

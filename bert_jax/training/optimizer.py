@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax.traverse_util import flatten_dict
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 from ml_collections import ConfigDict
 from optax import contrib
 
@@ -380,14 +380,15 @@ def trainable_filter(
         chosen = not patterns or any(x.search(name) for x in wanted.values())
         return chosen and not _is_in(name, prefixes) and not is_step(name)
 
+    may_learn = [name for name in names if not is_step(name)]
     unmatched = {
-        "trainable": [x for x in patterns if not any(map(wanted[x].search, names))],
-        "frozen": [x for x in prefixes if not any(_is_in(n, (x,)) for n in names)],
+        "trainable": [x for x in patterns if not any(map(wanted[x].search, may_learn))],
+        "frozen": [x for x in prefixes if not any(_is_in(n, (x,)) for n in may_learn)],
     }
     for field, (name, *_) in ((f, found) for f, found in unmatched.items() if found):
         raise UserError(
-            f"config.optimizer.{field}: {name!r} names no parameter (such as "
-            f"{names[0]}; --mode=describe has all)"
+            f"config.optimizer.{field}: {name!r} names no parameter that can learn "
+            f"(such as {may_learn[0]}; --mode=describe has all)"
         )
     return learns
 
@@ -396,6 +397,13 @@ def is_step(name: str) -> bool:
     """Returns whether a path is that of a layer's `train_step`: a parameter that no
     gradient changes, and that has the number of the step."""
     return name.rpartition("/")[2] == "train_step"
+
+
+def with_step(params: Params, step: Int[Array, ""] | int) -> Params:
+    """Returns parameters with a step in those that `is_step` selects."""
+    return map_named(
+        lambda name, x: jnp.full_like(x, step) if is_step(name) else x, params
+    )
 
 
 def _clip(norm: float) -> optax.GradientTransformation:

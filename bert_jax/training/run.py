@@ -437,7 +437,7 @@ def print_scores(run: Run, params: Any, now: int) -> None:
                 run.log.note(f"COLLAPSED: the score on {split} is {why}")
     run.log.print_counts(task.notices)
     for predictions, one in zip(folders, seeds.split(params), strict=True):
-        params = run.train_step.model_params(one)
+        params = run.train_step.model_params(one, now)
         given = {"params": params, "mesh": run.mesh, "config": task.model_config}
         # Every process takes part in the computation.
         text, rows = task.show_examples(functools.partial(_answer_few, **given))

@@ -24,6 +24,7 @@ from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Data, Task
 from bert_jax.training import run_config, sharding
 from bert_jax.training.branch import find_branch
+from bert_jax.training.optimizer import with_step
 from bert_jax.training.transforms import join
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
@@ -145,9 +146,10 @@ class Base:
             functools.partial(lora.init_params, whole, self._values, model)
         )
 
-    def merged(self, own: Any) -> Any:
-        """Returns the model's parameters, of a run's own."""
-        return self._merge(join(own, self.constants))
+    def merged(self, own: Any, step: int) -> Any:
+        """Returns the model's parameters, of a run's own after `step` steps."""
+        last = max(step - 1, 0)  # what the last step's layers read
+        return self._merge(with_step(join(own, self.constants), last))
 
 
 def read_start(task: Task, mesh: Mesh) -> tuple[Base | None, tuple[Any, Any] | None]:
@@ -249,6 +251,7 @@ def restored_params(
             f"--workdir={folder}: the run has no best checkpoint; set "
             "--config.evaluate.checkpoint=last"
         )
-    params = restored[0] if base is None else base.merged(restored[0])
-    now = restored[1]
+    params, now = restored
+    if base is not None:
+        params = base.merged(params, now)
     return Restored(mesh, params, now, workdir.read_facts(folder, now))

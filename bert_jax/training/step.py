@@ -195,7 +195,7 @@ def train_step(
     """
     key = jax.random.fold_in(key, state.step)
     batch = _at_step(batch, state.step)
-    state = state._replace(params=_with_step(state.params, state.step))
+    state = state._replace(params=optimizers.with_step(state.params, state.step))
     grads, losses, further = gradient(state.params, batch, key)
     loss: Any = sum(losses.values())
     grad_norm = optax.tree.norm(grads)
@@ -237,14 +237,6 @@ def _at_step(batch: Arrays, step: Any) -> Arrays:
     """Returns a batch with the column `step`."""
     rows = len(next(iter(batch.values())))
     return {**batch, "step": jnp.full((rows,), step, jnp.int32)}
-
-
-def _with_step(params: Params, step: Int[Array, ""]) -> Params:
-    """Returns parameters with a step in those that `optimizer.is_step` selects."""
-    return optimizers.map_named(
-        lambda name, x: jnp.full_like(x, step) if optimizers.is_step(name) else x,
-        params,
-    )
 
 
 def _transforms(task: Task) -> list[Transform]:
@@ -320,9 +312,10 @@ class Step:
         placed = sharding.place_arrays(self.constant_values, shardings)
         return placed if self._base is None else placed | self._base.constants
 
-    def model_params(self, params: Params) -> Params:
-        """Returns the parameters that the model reads, of one seed's."""
-        return params if self._base is None else self._base.merged(params)
+    def model_params(self, params: Params, step: int) -> Params:
+        """Returns the parameters that the model reads, of one seed's after `step`
+        steps."""
+        return params if self._base is None else self._base.merged(params, step)
 
     def first_state(self, given: Params | None = None) -> TrainState:
         """Creates the state before the first step, for all seeds.
@@ -420,9 +413,14 @@ class Step:
             key, step = jax.random.key(number), state.step
             own = {} if self._base is None else self._base.abstract
             base = {name: constants[name] for name in own}
-            others = {**constants, **_with_step(base, step)}  # not a teacher's
+            others = {
+                **constants,
+                **optimizers.with_step(base, step),
+            }  # not a teacher's
             if optimizers.find_averages(state.opt_state):
-                others["average"] = _with_step(state.evaluation_params(), step)
+                others["average"] = optimizers.with_step(
+                    state.evaluation_params(), step
+                )
             gradient = self._gradient(micro_batches, others)
             return train_step(
                 state, batch, key, rate, gradient, self._optimizer, watchers

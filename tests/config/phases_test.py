@@ -134,3 +134,15 @@ def test_a_phase_with_another_schedule():
     np.testing.assert_allclose(rates[10:80], 1e-2, rtol=1e-6)
     falling = 1e-2 * (1 - np.arange(20) / 20)
     np.testing.assert_allclose(rates[80:], falling, rtol=1e-5)
+
+
+def test_one_kind_of_warmup_replaces_the_other():
+    in_shares = {"warmup_steps": 0, "warmup_fraction": 0.1}
+    config = make_config("steps=50", "optimizer.warmup_steps=5", **in_shares)
+    check_config(config)
+    found = optimizer.learning_rates(config)[50:]
+    alone = make_config(num_steps=50, warmup_steps=5)
+    np.testing.assert_array_equal(found, optimizer.learning_rates(alone))
+    config = make_config("steps=50", "optimizer.warmup_fraction=0.1")
+    check_config(config)
+    np.testing.assert_array_equal(optimizer.learning_rates(config)[50:], found)

@@ -7,6 +7,7 @@ from bert_jax import tokenization
 from bert_jax.data import loader
 from bert_jax.tasks.pretraining import Pretraining
 from tests.data.preparing import of_corpus, prepared, same
+from tests.micro import error_line
 
 
 @pytest.fixture(scope="module")
@@ -251,6 +252,17 @@ def test_ramp_of_length_batch_and_masks(config):
         parts = [next(host) for host in hosts]
         whole = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
         assert same(whole, loader.batch_at(ramp, step))
+
+
+def test_mix_of_a_later_phase_without_rows_is_refused_first(config, tmp_path):
+    (tmp_path / "held_out.txt").write_text("the sea is cold\nthe sea is blue\n")
+    mixed = config.copy_and_resolve_references()
+    given = (*mixed.corpus.sources, f"sentences:{tmp_path / 'held_out.txt'}")
+    mixed.corpus.sources, mixed.corpus.weights = given, (1.0, 1.0)
+    mixed.corpus.dev_fraction = 0.8
+    mixed.train.phases = ("steps=20", "corpus.weights=(0.0, 1.0)")
+    line = error_line(loader.RunData(mixed, None).prepare_all)
+    assert "corpus.weights=(0.0, 1.0): no source with a weight above 0" in line
 
 
 def test_loader_without_nsp(config):

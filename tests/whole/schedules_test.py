@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
+from bert_jax import modes
 from bert_jax.config import configuration
 from bert_jax.data import loader
 from bert_jax.registry import TRANSFORMS
 from bert_jax.tasks.objectives import masked_targets
+from bert_jax.training import setup, sharding
+from bert_jax.training.step import Step
 from bert_jax.training.transforms import Transform
 from bert_jax.workdir import metrics
+from tests.micro import error_line
 from tests.runs import run, saved
 
 # A coefficient that rises with the step, more tokens to predict at every step, and a
@@ -145,6 +149,49 @@ def test_losses_of_layers_beside_a_teacher_and_where_rows_compare(micro, tmp_pat
     found += ("--config.task.max_seq_length=16",)
     error = run(tmp_path / "vectors.py", tmp_path / "v", *found, status=2)[1]
     assert "adds the loss balance, and embeddings compares rows" in error
+
+
+def test_adapters_read_the_step_of_their_own_run(micro, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(CODE.format(micro=micro))
+    run(path, tmp_path / "base", "--config.train.num_steps=2")
+    given = (f"--config.init_from={tmp_path / 'base'}", "--config.model.lora_rank=2")
+    run(path, tmp_path / "run", "--config.train.num_steps=4", *given)
+    lines = metrics.read_metrics(tmp_path / "run", "train")
+    balance = [0.5 * 0.125 * (step + 1) for step in range(4)]
+    assert [x["balance_loss"] for x in lines] == pytest.approx(balance)
+    task = modes.make_task(None, str(tmp_path / "run"), {}, trains=False)
+    restored = setup.restored_params(task, tmp_path / "run", task.unused_parameters())
+    params = flatten_dict(restored.params, sep="/")
+    (step,) = (x for name, x in params.items() if name.endswith("train_step"))
+    assert step == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('"losses", "balance"', '"losses", "balanse"'), "names balance; sow it with"),
+        (('{{"balance": 0.5}}', "{{}}"), "sows the loss balance; add its weight to"),
+        (
+            ("return config", "config.optimizer.trainable = ('train_step',)"),
+            "'train_step' names no parameter that can learn",
+        ),
+    ],
+    ids=["not sown", "not named", "trained"],
+)
+def test_layers_of_a_user_that_are_wrong(micro, tmp_path, change, message):
+    assert CODE.count(change[0]) == 1
+    (tmp_path / "mine.py").write_text(CODE.replace(*change).format(micro=micro))
+    config = configuration.load_config(str(tmp_path / "mine.py"), [])
+    task = setup.build_task(config)
+    mesh = sharding.make_mesh(task.config)
+    batch = loader.batch_at(task.config, 0)
+
+    def trace():
+        step = Step(task, mesh)
+        step.trace(step.abstract, batch, 1)
+
+    assert message in error_line(trace)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
