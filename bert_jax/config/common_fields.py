@@ -401,7 +401,10 @@ FIELDS: dict[str, Field] = {
         0.0, SHARE, doc="Fraction of steps that is warm-up, if warmup_steps is 0"
     ),
     "optimizer.decay_fraction": Field(
-        0.1, SHARE, doc="Fraction of steps that decays, in schedule=warmup_stable_decay"
+        0.1,
+        SHARE,
+        doc="Fraction of steps that decays, in schedule=warmup_stable_decay: by 1 less "
+        "the square root of the part that has passed",
     ),
     "optimizer.decay_power": Field(
         1.0, doc="Power of the fraction of steps left in the rate. 1 means linear."

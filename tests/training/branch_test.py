@@ -1,6 +1,8 @@
 """A run that begins with another run's state (`train.branch_from`)."""
 
 import json
+import re
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -112,3 +114,21 @@ def test_a_branch_that_does_not_fit_is_one_line(micro, parent, tmp_path, fields,
     )
     (line,) = [line for line in err.splitlines() if line.startswith("error:")]
     assert all(word.format(parent=parent) in line for word in words)
+
+
+def test_decays_of_one_run_as_the_page_has_them(micro, parent, tmp_path):
+    """Each begins to decay where it begins, and ends near 0."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "runs.md"
+    (text,) = re.findall(r"```python\n# decay\.py\n(.*?)```", page.read_text(), re.S)
+    text = text.replace('"base"', repr(micro)).replace("runs/stable", str(parent))
+    (tmp_path / "decay.py").write_text(text)
+    for step in (10, 20):
+        folder = tmp_path / str(step)
+        run(f"{tmp_path / 'decay.py'}:step={step}", folder)
+        lines = metrics.read_metrics(folder, "train")
+        assert [x["step"] for x in lines] == [*range(step + 1, step * 11 // 10 + 1)]
+        peak = json.loads((folder / "config.json").read_text())["optimizer"]
+        passed = np.arange(len(lines)) / len(lines)
+        expected = peak["learning_rate"] * (1 - np.sqrt(passed))
+        found = [x["learning_rate"] for x in lines]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-9)

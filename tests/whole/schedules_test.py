@@ -183,7 +183,7 @@ def test_layers_of_a_user_that_are_wrong(micro, tmp_path, change, message):
     assert CODE.count(change[0]) == 1
     (tmp_path / "mine.py").write_text(CODE.replace(*change).format(micro=micro))
     config = configuration.load_config(str(tmp_path / "mine.py"), [])
-    task = setup.build_task(config)
+    task = setup.build_task(config, tmp_path, from_data=True)
     mesh = sharding.make_mesh(task.config)
     batch = loader.batch_at(task.config, 0)
 
