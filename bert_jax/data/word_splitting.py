@@ -37,6 +37,7 @@ Spans = list[tuple[int, int]]  # the first character of each, and that after its
 
 SPACES: Rule = {}
 CHARACTERS: Rule = {"characters": True}
+PUNCTUATION: Rule = {"punctuation": True}  # `bert_words`
 # The rule for a model saved without one, as in English treebanks.
 _APART = ("W  ", "  W", "H  ", "  H", "H  H", "H  W", "W  H")
 USUAL: Rule = {"marks": {**dict.fromkeys(_APART, 0), "I . ": 3, "W ' s": 1}}

@@ -117,6 +117,24 @@ def log_likelihood(
     return jnp.where(begun, path + last[before] - whole, 0.0)
 
 
+def marginals(
+    scores: Float[Array, "batch words tags"],
+    mask: Int[Array, "batch words"],
+    transitions: Transitions,
+) -> Float[Array, "batch words tags"]:
+    """Returns the probability of each word's tags, 0 where `mask` is 0.
+
+    It is the derivative of the logarithm of the sum over all sequences of tags.
+    """
+    none = jnp.zeros(mask.shape, jnp.int32)
+
+    def total(scores: Array) -> Array:
+        return jnp.sum(log_likelihood(scores, none, mask, transitions))
+
+    of_none = jax.nn.one_hot(none, scores.shape[-1]) * (mask > 0)[..., None]
+    return of_none - jax.grad(total)(scores)
+
+
 def viterbi(
     scores: Float[Array, "batch words tags"],
     mask: Int[Array, "batch words"],

@@ -265,7 +265,7 @@ class Finetuning(distillation.Taught, Predictor):
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """Returns `logits_of`. With a CRF it returns `tags` [batch, length], the most
-        probable ones that the scheme allows, and each token's largest logit."""
+        probable ones that the scheme allows, and the probability of each."""
         logits = self.logits(params, batch)
         if "crf" not in self.heads:
             return logits
@@ -276,7 +276,9 @@ class Finetuning(distillation.Taught, Predictor):
         # The sentence's words around the part that the row tags, too: an entity may
         # continue where a sentence is cut.
         tags = crf.viterbi(logits["logits"], batch["words"], transitions)
-        return {"tags": tags, "largest": logits["logits"].max(axis=-1)}
+        every = crf.marginals(logits["logits"], batch["words"], transitions)
+        shares = jnp.take_along_axis(every, tags[..., None], axis=-1)
+        return {"tags": tags, "probability": shares[..., 0]}
 
     def results(
         self, split: str, fetched: Sequence[Outputs], *, learns: bool = False

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from bert_jax.models.crf import Crf, Transitions, log_likelihood, viterbi
+from bert_jax.models.crf import Crf, Transitions, log_likelihood, marginals, viterbi
 from tests.close import assert_close
 
 TAGS, WORDS = 3, 4
@@ -54,6 +54,20 @@ def test_likelihood_and_best_path_are_those_of_all_paths(given):
         expected = own - special.logsumexp(all_scores)
         np.testing.assert_allclose(found[row], expected, rtol=1e-5)
         assert tuple(best[row, real]) == paths[int(np.argmax(all_scores))]
+
+
+def test_marginals_are_shares_of_all_paths(given):
+    scores, _, transitions = given
+    found = np.asarray(jax.jit(marginals)(scores, MASKS, transitions))
+    for row, mask in enumerate(MASKS):
+        real = np.flatnonzero(mask)
+        expected = np.zeros((WORDS, TAGS))
+        if len(real):
+            paths, each = every_path(np.asarray(scores)[row, real], transitions)
+            shares = special.softmax(each)
+            for path, share in zip(paths, shares, strict=True):
+                expected[real, list(path)] += share
+        np.testing.assert_allclose(found[row], expected, atol=1e-6)
 
 
 def test_gradient_is_counts_minus_expected_counts(given):

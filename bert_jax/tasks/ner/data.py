@@ -12,20 +12,22 @@ may still be `#`. Rows are in .jsonl, .parquet or a data set by name:
 
     {"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]}
 
-The result is rows of `words`, `tags` (None if they are not known), the number of their
-`document`, and `places` (the line or row of each word, for errors).
+or texts with spans (spans.py). The result is rows of `words`, `tags` (None if they are
+not known), the number of their `document`, and `places` (the line or row of each word,
+for errors). Those of a text also have the `text` and the `spans` of its words.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_jax.data import tables
 from bert_jax.data.lines import read_lines, uncompressed_name
 from bert_jax.data.tables import BY_NAME, ColumnSpec, Row
+from bert_jax.data.word_splitting import Spans, bert_words
 from bert_jax.errors import UserError
-from bert_jax.tasks.ner import scores
+from bert_jax.tasks.ner import scores, spans
 
 TAGS = ("ner_tags", "ner", "tags")  # a row's column of tags, the first that exists
 _DOCUMENT = "-DOCSTART-"
@@ -43,10 +45,12 @@ def read_sentences(
     token_column: int,
     tag_column: int,
     labelled: bool,
+    split: Callable[[str], Spans] = bert_words,
     labels: Sequence[str] = (),
 ) -> list[Row]:
-    """Reads a file of columns, or rows of words and tags: JSON lines, parquet, or a
-    data set by name (hf:eriktks/conll2003:train, tfds:conll2003:train).
+    """Reads a file of columns, or rows of words and tags or of texts with spans: JSON
+    lines, parquet, or a data set by name (hf:eriktks/conll2003:train,
+    tfds:conll2003:train).
 
     Args:
       token_column: Number of the words' column, from 0. Negative ones count from the
@@ -54,6 +58,7 @@ def read_sentences(
       tag_column: The same for the tags' column.
       labelled: Whether tags are required. Otherwise a file without a tag column, or
         with words only, has no tags.
+      split: Function that splits the text of a row with spans into words.
       labels: Names of tags that are numbers, in rows.
 
     Raises:
@@ -63,7 +68,7 @@ def read_sentences(
     path = str(path)
     name = uncompressed_name(path)
     if path.startswith(BY_NAME) or name.endswith((".jsonl", ".json", ".parquet")):
-        sentences = _read_rows(path, labels)
+        sentences = _read_rows(path, split, labels)
     else:
         sentences = _read_columns(path, token_column, tag_column)
     if not sentences:
@@ -73,7 +78,7 @@ def read_sentences(
         raise UserError(
             f"{path}:{bare['places'][0]}: has no tags: config.task.tag_column="
             f"{tag_column} is not a column of tags, or the row has none of "
-            f"{', '.join(TAGS)}"
+            f"{', '.join((*TAGS, *spans.NAMES))}"
         )
     return sentences
 
@@ -169,11 +174,24 @@ def _count(columns: int, separator: str) -> str:
     return f"{columns} column{'' if columns == 1 else 's'} between {between}"
 
 
-def _read_rows(path: str, labels: Sequence[str]) -> list[Row]:
+def _read_rows(
+    path: str, split: Callable[[str], Spans], labels: Sequence[str]
+) -> list[Row]:
     sentences: list[Row] = []
-    wanted = ColumnSpec(("tokens",), format="jsonl")
-    for where, row in tables.read_rows(path, wanted):
-        words = row["tokens"]
+    for where, row in tables.read_rows(path, ColumnSpec(format="jsonl")):
+        number = int(where.rpartition(":")[2])
+        words = row.get("tokens", row.get("words"))
+        if "text" in row and (words is None or any(x in row for x in spans.NAMES)):
+            found = spans.tag_text(where, row, split)
+            places = (number,) * len(found["words"])
+            if places:
+                sentences.append({**found, "document": 0, "places": places})
+            continue
+        if words is None:
+            raise UserError(
+                f"{where}: has no tokens (and {', '.join(TAGS)}), and no text (and "
+                "entities)"
+            )
         tags = next((row[name] for name in TAGS if name in row), None)
         if not words:
             continue
@@ -195,9 +213,8 @@ def _read_rows(path: str, labels: Sequence[str]) -> list[Row]:
                 "be a text, with a tag that is one, or a number with its name in "
                 "config.task.labels=\"('O', 'B-PER', ...)\""
             )
-        places = [int(where.rpartition(":")[2])] * len(words)
         named = None if tags is None else texts[1]
-        sentences.append(_sentence(texts[0], named, 0, places))
+        sentences.append(_sentence(texts[0], named, 0, [number] * len(words)))
     return sentences
 
 

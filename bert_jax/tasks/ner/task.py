@@ -9,11 +9,12 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy import special
 
 from bert_jax import tokenization
 from bert_jax.data import word_splitting
@@ -22,21 +23,28 @@ from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.models import crf
 from bert_jax.tasks.cross_entropy import class_cross_entropy
-from bert_jax.tasks.definition import NO_LABEL, Answers, TaskDefinition
+from bert_jax.tasks.definition import NO_LABEL, Answers, TaskDefinition, numbered_lines
 from bert_jax.tasks.ner import data as tagged
 from bert_jax.tasks.ner import scores
 from bert_jax.tasks.task import require_text, require_words
 from bert_jax.types import Arrays
 
-Tags = list[str]
+
+class Tagged(NamedTuple):
+    """The answer to a sentence.
+
+    Attributes:
+      tags: Tag of each word.
+      probabilities: Probability of each of these tags.
+    """
+
+    tags: list[str]
+    probabilities: list[float]
 
 
 class Ner(TaskDefinition):
-    """Token tagging. An answer is the sentence's tags.
-
-    A row is a sentence, as `data.read_texts` has them. One that comes from a text also
-    has the `text` and the `spans` of its words: characters, [start, end).
-    """
+    """Token tagging. A row is a sentence, as `data.read_sentences` has them, and an
+    answer is `Tagged`."""
 
     loss_name = "tagging_loss"
 
@@ -69,6 +77,7 @@ class Ner(TaskDefinition):
             token_column=self.options.token_column,
             tag_column=self.options.tag_column,
             labelled=split != "test",
+            split=self._split_annotated,
             labels=self.labels,
         )
         tagged.check_columns(source, sentences, has_entities=self.has_entities)
@@ -101,6 +110,8 @@ class Ner(TaskDefinition):
             return {}
         if self.options.crf and self.options.tag_scheme:
             self._check_scheme()
+        if any("text" in row for row in rows):
+            return {"words": word_splitting.PUNCTUATION}
         return {"words": word_splitting.learn_rule([row["words"] for row in rows])}
 
     def _check_scheme(self) -> None:
@@ -123,10 +134,19 @@ class Ner(TaskDefinition):
             case "characters":
                 rule = word_splitting.CHARACTERS
             case "punctuation":
-                return word_splitting.bert_words
+                rule = word_splitting.PUNCTUATION
             case _:
                 rule = self.fitted.get("words", word_splitting.USUAL)
+        if rule == word_splitting.PUNCTUATION:
+            return word_splitting.bert_words
         return word_splitting.WordSplitter(rule).spans
+
+    @property
+    def _split_annotated(self) -> Callable[[str], word_splitting.Spans]:
+        """Function that splits a text with spans into words: if there are none to learn
+        from, at every mark, so that a span hardly ever cuts a word."""
+        learned = self.options.words == "learned"
+        return word_splitting.bert_words if learned else self.split_words
 
     def encode(self, rows: Sequence[Row], split: str) -> list[Feature]:
         """Encodes [CLS] words [SEP], each word tokenized by itself.
@@ -204,14 +224,18 @@ class Ner(TaskDefinition):
 
     def decode_answers(
         self, rows: Sequence[Row], features: Sequence[Feature], outputs: Answers
-    ) -> list[Tags]:
-        """Returns the most probable tag of each word."""
-        answers: list[Tags] = [[] for _ in rows]
+    ) -> list[Tagged]:
+        """Returns the most probable tags, of each word or with a CRF together."""
+        answers = [Tagged([], []) for _ in rows]
         for feature, output in zip(features, outputs, strict=True):
-            tags = output.get("tags")
-            tags = output["logits"].argmax(axis=-1) if tags is None else tags
-            best = tags[feature.info]
-            answers[feature.example] += [self.labels[i] for i in best]
+            answer, words = answers[feature.example], feature.info
+            if "tags" in output:
+                tags, shares = output["tags"][words], output["probability"][words]
+            else:
+                every = special.softmax(output["logits"][words], axis=-1)
+                tags, shares = every.argmax(axis=-1), every.max(axis=-1)
+            answer.tags.extend(self.labels[i] for i in tags)
+            answer.probabilities.extend(shares.tolist())
         return answers
 
     def scores(self, rows: Sequence[Row], answers: Answers) -> dict[str, float]:
@@ -220,6 +244,7 @@ class Ner(TaskDefinition):
         gold = [row["tags"] for row in rows]
         if not gold or None in gold:
             return {}
+        answers = [answer.tags for answer in answers]
         accuracy = {"accuracy": scores.tag_accuracy(gold, answers)}
         if not self.has_entities:
             return accuracy
@@ -229,14 +254,29 @@ class Ner(TaskDefinition):
         """Returns the scores of the split's majority tag (mostly O) for every word."""
         tags = Counter(tag for row in rows for tag in row["tags"])
         majority = tags.most_common(1)[0][0]
-        answers = [[majority] * len(row["words"]) for row in rows]
-        return self.scores(rows, answers)
+        sizes = [len(row["words"]) for row in rows]
+        every = [Tagged([majority] * size, [1.0] * size) for size in sizes]
+        return self.scores(rows, every)
 
     def prediction_files(
         self, split: str, rows: Sequence[Row], answers: Answers
     ) -> dict[str, str]:
-        """Returns `SPLIT.conll`: words, their tags and the predicted tags."""
-        return {f"{split}.conll": tagged.format_columns(rows, answers)}
+        """Returns `SPLIT.conll`: words, their tags and the predicted tags.
+
+        Of texts also `SPLIT.jsonl`: `text`, `entities`, and the data's as `gold`.
+        """
+        tags = [answer.tags for answer in answers]
+        files = {f"{split}.conll": tagged.format_columns(rows, tags)}
+        if not any("text" in row for row in rows):
+            return files
+        lines = []
+        for row, answer in zip(rows, answers, strict=True):
+            gold = {}
+            if row["tags"] is not None:
+                gold = {"gold": _entities(row, Tagged(row["tags"], []))}
+            guessed = _entities(row, answer)
+            lines.append({"text": row["text"], "entities": guessed, **gold})
+        return files | {f"{split}.jsonl": numbered_lines(lines)}
 
     def parse_row(self, row: Row) -> Row:
         """Takes `{"words": [...]}`, or `{"text": "..."}`, which is split into words as
@@ -250,19 +290,18 @@ class Ner(TaskDefinition):
         words = tuple(text[start:end] for start, end in spans)
         return {"words": words, "text": text, "spans": spans}
 
-    def format_answer(self, row: Row, answer: Tags) -> Row:
+    def format_answer(self, row: Row, answer: Tagged) -> Row:
         """Returns `tags`, one per word, for a text also its `words`, and `entities`.
 
-        Each entity has `type`, `start` and `end` (exclusive): offsets of characters,
+        Each entity has `label`, `start` and `end` (exclusive): offsets of characters,
         with the `text` between them, or indices of words, with the `words` between
-        them.
+        them. Its `score` is the probability of the least probable of its tags.
         """
-        result: Row = {"tags": answer}
+        result: Row = {"tags": answer.tags}
         if "text" in row:
             result = {"words": list(row["words"]), **result}
         if self.has_entities:
-            entities = scores.find_entities(answer)
-            result["entities"] = [_format_entity(row, entity) for entity in entities]
+            result["entities"] = _entities(row, answer)
         return result
 
     def _label_ids(
@@ -314,14 +353,23 @@ class Ner(TaskDefinition):
         return [documents[row["document"]] for row in rows]
 
 
-def _format_entity(example: Row, entity: scores.Entity) -> Row:
-    type_, start, end = entity
-    if "text" not in example:
-        words = list(example["words"][start:end])
-        return {"type": type_, "start": start, "end": end, "words": words}
-    first, last = example["spans"][start][0], example["spans"][end - 1][1]
-    text = example["text"][first:last]
-    return {"type": type_, "start": first, "end": last, "text": text}
+def _entities(row: Row, answer: Tagged) -> list[Row]:
+    """Returns the entities of a row as `format_answer` has them, without a score if no
+    probability is known."""
+    found = []
+    for label, start, end in scores.find_entities(answer.tags):
+        first, last = start, end
+        if "text" in row:
+            first, last = row["spans"][start][0], row["spans"][end - 1][1]
+        name = "text" if "text" in row else "words"
+        entity = {"start": first, "end": last, "label": label}
+        entity[name] = (
+            row["text"][first:last] if "text" in row else row["words"][start:end]
+        )
+        if answer.probabilities:
+            entity["score"] = min(answer.probabilities[start:end])
+        found.append(entity)
+    return found
 
 
 def cut_words(

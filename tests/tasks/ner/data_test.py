@@ -101,7 +101,7 @@ ROW = '{"tokens": ["a"], "tags": ["O"]}\n'
         ("", {}, ".*the file is empty"),
         ("a\nb\n\nc\n", {}, ":1: .*tag_column=-1 is no"),
         ("a X\nb X\n\nc Y", {"tag_column": 2}, ":1: .*tag_column=2 is no"),
-        (ROW + '{"words": ["a"]}\n', {}, ":2: no column 'tokens'"),
+        (ROW + '{"words": ["a"]}\n', {}, ":2: has no tags"),
         (ROW + "a O\n", {}, ":2: not JSON"),
         (ROW + '{"tokens": ["b"]}\n', {}, ":2: has no tags"),
         ('{"tokens": ["a"], "tags": []}\n', {}, ":1: 1 words and 0 tags"),

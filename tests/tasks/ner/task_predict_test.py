@@ -1,6 +1,7 @@
 """Tags of words: in the order of the file, of `predict`, of outputs without names."""
 
 import json
+import math
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,8 @@ import pytest
 from bert_jax.workdir import folder
 from tests.micro import answerer
 from tests.tasks.ner.ner_tasks import PIECES, pieces, task_in
+
+SURE = pytest.approx(math.e / (math.e + 3), rel=1e-5)  # one logit of four is 1
 
 
 @pytest.fixture
@@ -49,8 +52,8 @@ def ask(made, rows):
 
 def test_predict_words(task):
     rows = [{"words": ["a", "Pa.", "Ub", "\x00"]}, {"words": ["d"]}, {"words": ["a"]}]
-    first = {"type": "X", "start": 1, "end": 3, "words": ["Pa.", "Ub"]}
-    second = {"type": "Y", "start": 0, "end": 1, "words": ["d"]}
+    first = {"label": "X", "start": 1, "end": 3, "words": ["Pa.", "Ub"], "score": SURE}
+    second = {"label": "Y", "start": 0, "end": 1, "words": ["d"], "score": SURE}
     assert ask(task(), rows) == [
         {"tags": ["O", "B-X", "I-X", "O"], "entities": [first]},
         {"tags": ["B-Y"], "entities": [second]},
@@ -64,8 +67,8 @@ def test_predict_text_with_its_offsets(task):
     assert answer["words"] == ["a", "Pa", "Ub.d", "\U0001f600", "\x00d"]
     assert answer["tags"] == ["O", "B-X", "I-X", "O", "B-Y"]
     assert answer["entities"] == [
-        {"type": "X", "start": 4, "end": 12, "text": "Pa  Ub.d"},
-        {"type": "Y", "start": 14, "end": 16, "text": "\x00d"},
+        {"label": "X", "start": 4, "end": 12, "text": "Pa  Ub.d", "score": SURE},
+        {"label": "Y", "start": 14, "end": 16, "text": "\x00d", "score": SURE},
     ]
     for entity in answer["entities"]:
         assert text[entity["start"] : entity["end"]] == entity["text"]

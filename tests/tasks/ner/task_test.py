@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import tokenization
-from bert_jax.tasks.ner.task import add_context, cut_words
+from bert_jax.tasks.ner.task import Tagged, add_context, cut_words
 from tests.micro import error_line
 from tests.tasks.ner.ner_tasks import encoded, pieces, task_in
 from tests.tasks.small_texts import write_predictions
@@ -18,6 +18,10 @@ from tests.tasks.small_texts import write_predictions
 @pytest.fixture
 def task(tmp_path):
     return task_in(tmp_path)
+
+
+def guessed(*tags):
+    return Tagged([*tags], [0.9] * len(tags))
 
 
 def gold_outputs(task, features):
@@ -58,7 +62,7 @@ def test_words_of_no_piece_and_of_many_keep_their_tags(task):
     assert sum(pieces(made, f).count("[SEP]") for f in features) == len(features)
     outputs = gold_outputs(made, features)
     answers = made.definition.decode_answers(made.examples("dev"), features, outputs)
-    assert answers == [["B-X", "I-X", "O", "B-Y"]]
+    assert [x.tags for x in answers] == [["B-X", "I-X", "O", "B-Y"]]
     assert made.notices == {"dev: sentences longer than max_seq_length, split": 1}
 
 
@@ -136,7 +140,7 @@ def test_scores_and_the_file(task, tmp_path):
     made = task(dev="a\tB-X\nb\tI-X\n\nc\tB-Y\n")
     assert made.main_score == "f1"
     examples = made.examples("dev")
-    answers = [["B-X", "I-X"], ["O"]]
+    answers = [guessed("B-X", "I-X"), guessed("O")]
     scores = made.definition.scores(examples, answers)
     third = pytest.approx(2 / 3)
     assert scores == {"precision": 1.0, "recall": 0.5, "f1": third, "accuracy": third}
@@ -155,17 +159,19 @@ def test_parts_of_speech(task):
     made = task(train="a NN\nb V\n", dev="a NN\nb NN\n", scheme="none")
     assert made.main_score == "accuracy"
     examples = made.examples("dev")
-    assert made.definition.scores(examples, [["NN", "V"]]) == {"accuracy": 0.5}
+    assert made.definition.scores(examples, [guessed("NN", "V")]) == {"accuracy": 0.5}
     row = made.parse_row({"words": ["a"]})
-    assert made.definition.format_answer(row, ["NN"]) == {"tags": ["NN"]}
+    assert made.definition.format_answer(row, guessed("NN")) == {"tags": ["NN"]}
 
 
 def test_test_file_without_tags(task, tmp_path):
     made = task(test="a\nb\n\nc\n")
     examples = made.examples("test")
     assert "labels" not in encoded(made, "test")[0].columns
-    assert made.definition.scores(examples, [["O", "O"], ["B-X"]]) == {}
-    write_predictions(made, tmp_path, "test", examples, [["O", "O"], ["B-X"]])
+    assert made.definition.scores(examples, [guessed("O", "O"), guessed("B-X")]) == {}
+    write_predictions(
+        made, tmp_path, "test", examples, [guessed("O", "O"), guessed("B-X")]
+    )
     assert (tmp_path / "test.conll").read_text() == "a\tO\nb\tO\n\nc\tB-X\n"
 
 
@@ -175,7 +181,7 @@ def test_tag_that_training_never_saw_counts_as_wrong(task):
     assert list(feature.columns["labels"]) == [-1, -1, -1, 1, -1]
     notice = "dev: tags that are not in training, scored as wrong"
     assert made.notices == {notice: 2}
-    scores = made.definition.scores(made.examples("dev"), [["O", "O", "B-X"]])
+    scores = made.definition.scores(made.examples("dev"), [guessed("O", "O", "B-X")])
     assert scores["recall"] == 0.5
     assert scores["accuracy"] == pytest.approx(1 / 3)
 
