@@ -55,26 +55,36 @@ def top_k(
     if k < 1:
         raise ValueError(f"k={k}: must be at least 1")
     k = min(k, len(vectors))
-    found = Found(
-        np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
-    )
-    for start in range(0, len(queries), _QUERIES):
-        asked = _unit(queries[start : start + _QUERIES])
-        scores = np.empty((len(asked), 0), np.float32)
-        indices = np.empty((len(asked), 0), np.int64)
-        for first, cosines in _blocks(asked, vectors):
-            scores = np.concatenate([scores, cosines], axis=1)
-            own = first + np.arange(cosines.shape[1])
-            own = np.broadcast_to(own, cosines.shape)
-            indices = np.concatenate([indices, own], axis=1)
-            # Blocks come in order, so a stable sort keeps equal scores in theirs.
-            best = _largest(scores, k)
-            scores, indices = (
-                np.take_along_axis(x, best, axis=1) for x in (scores, indices)
-            )
-        end = start + len(asked)
-        found.scores[start:end], found.indices[start:end] = scores, indices
-    return found
+    found = [
+        _nearest(_unit(queries[start : start + _QUERIES]), vectors, k)
+        for start in range(0, len(queries), _QUERIES)
+    ]
+    none = Found(np.empty((0, k), np.float32), np.empty((0, k), np.int64))
+    return Found(*(np.concatenate(x) for x in zip(none, *found, strict=True)))
+
+
+def _nearest(
+    asked: Float[np.ndarray, "queries size"], vectors: Vectors, k: int
+) -> Found:
+    """Returns the result of `top_k` for a block of queries of length 1."""
+    rows = len(asked)
+    scores = np.full((rows, k), -np.inf, np.float32)
+    indices = np.zeros((rows, k), np.int64)
+    for first, cosines in _blocks(asked, vectors):
+        # Of equal scores an earlier one stays, as blocks come in order.
+        wanted = cosines > scores[:, -1:]
+        if first == 0 and cosines.shape[1] > k:
+            wanted = cosines >= -np.partition(-cosines, k - 1, axis=1)[:, k - 1 : k]
+        row, column = np.nonzero(wanted)
+        counts = np.bincount(row, minlength=rows)
+        place = k + np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+        more = ((0, 0), (0, int(counts.max(initial=0))))
+        scores = np.pad(scores, more, constant_values=-np.inf)
+        indices = np.pad(indices, more)
+        scores[row, place], indices[row, place] = cosines[wanted], first + column
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        scores, indices = (np.take_along_axis(x, best, 1) for x in (scores, indices))
+    return Found(scores, indices)
 
 
 def find_duplicates(vectors: Vectors, least: float = 0.9) -> list[Pair]:
@@ -195,21 +205,3 @@ def _blocks(
     the first text of each block."""
     for first in range(start, len(vectors), _TEXTS):
         yield first, asked @ _unit(vectors[first : first + _TEXTS]).T
-
-
-def _largest(
-    scores: Float[np.ndarray, "rows columns"], k: int
-) -> Int[np.ndarray, "rows k"]:
-    """Returns the columns of each row's `k` largest scores, the largest first. Of equal
-    ones the first are taken."""
-    if scores.shape[1] > k:
-        least = -np.partition(-scores, k - 1, axis=1)[:, k - 1 : k]
-        above, equal = scores > least, scores == least
-        room = k - above.sum(axis=1, keepdims=True)
-        taken = above | (equal & (np.cumsum(equal, axis=1) <= room))
-        columns = np.nonzero(taken)[1].reshape(-1, k)
-    else:
-        columns = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
-    kept = np.take_along_axis(scores, columns, axis=1)
-    order = np.argsort(-kept, axis=1, kind="stable")
-    return np.take_along_axis(columns, order, axis=1)

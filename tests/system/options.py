@@ -203,7 +203,11 @@ OPTIONS = [
     Option({"task.label_smoothing": 0.2}, STEPS, tasks=_TEXT),
     Option({"task.class_weights": ("balanced",)}, STEPS, tasks=_TEXT),
     Option({"task.calibration": "temperature"}, ANSWERS, tasks=_TEXT),
-    Option({"task.calibration": "thresholds"}, ANSWERS, tasks=_TEXT),
+    Option(
+        {"task.calibration": "thresholds", "task.min_precision": 0.95},
+        ANSWERS,
+        tasks=_TEXT,
+    ),
     Option(_HELD, STEPS, tasks=(*OF_TASK,)),
     Option({"task.group": "topic"}, STEPS, _HELD, _TEXT),
     Option({"task.label_names": ("no", "yes")}, ANSWERS, tasks=_TEXT),
@@ -413,7 +417,7 @@ def take_steps(fields: Fields, *, answered: bool) -> Result:
         )
         answers = ""
         if answered:
-            params = step.model_params(step.seeds.split(state.params)[0])
+            params = step.model_params(step.seeds.split(state.params)[0], 2)
             outputs = evaluator.fetch(params, "dev", 2)
             found = task.results("dev", outputs, learns=True)
             shutil.rmtree("answers", ignore_errors=True)
