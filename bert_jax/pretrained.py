@@ -36,6 +36,7 @@ from bert_jax.models.stacking import attention_probabilities
 from bert_jax.runtime import hub, storage
 from bert_jax.tasks import row_files
 from bert_jax.tasks.embeddings.task import EmbeddingTask, unit_vectors
+from bert_jax.tasks.reasons import Reasons
 from bert_jax.tasks.task import ApplyFn, Predictor
 from bert_jax.training import run_config, setup, sharding
 from bert_jax.training.inference import Answerer
@@ -125,6 +126,7 @@ class Bert:
             configuration.with_defaults(), (), jax.devices()[:1]
         )
         self._extracting: dict[tuple, Answerer] = {}  # by the fields of `Extractor`
+        self._answering: dict[int, Answerer] = {}  # by the number of reasons
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -248,13 +250,14 @@ class Bert:
     ) -> Answerer:
         return Answerer(predictor, params, self._mesh, rows, self.config)
 
-    def predict(self, rows: Any) -> Any:
+    def predict(self, rows: Any, *, reasons: int = 0) -> Any:
         """Answers rows as `--mode=predict` does.
 
         Args:
           rows: A list of objects, as in docs/fine_tuning.md. A string is a `text`. Or a
             data frame (pandas, polars), a table of Arrow, or a column of texts. Values
             are read as `data.tables.plain_value` has them.
+          reasons: Words that speak for each answer, see `tasks.reasons.Reasons`.
 
         Returns:
           A list with each row and the task's additions: `masks` (`next`, left to
@@ -273,8 +276,9 @@ class Bert:
         plain = tables.python_rows(given)
         answers = []
         if plain:
-            answers = self._predicting.answer(plain)
-            _log_notices(self._predicting)
+            predicting = self._predicting(reasons)
+            answers = predicting.answer(plain)
+            _log_notices(predicting)
         if is_frame:
             return row_files.answered_frame(given, answers) if answers else given
         # Objects are as they were, texts as they were read.
@@ -398,12 +402,25 @@ class Bert:
         cast(Extractor, answerer.predictor).warn()
         return answers
 
+    def _predicting(self, reasons: int) -> Answerer:
+        """Returns the answerer of the task that the weights record, or of their head's.
+
+        Args:
+          reasons: Words that speak for each answer.
+        """
+        if reasons not in self._answering:
+            task, params, report = self._recorded
+            predictor = task.predictor(report.missing)
+            if reasons:
+                predictor = Reasons(predictor, reasons)
+            size = task.config.predict.batch_size
+            self._answering[reasons] = self._answerer(predictor, params, size)
+        return self._answering[reasons]
+
     @functools.cached_property
-    def _predicting(self) -> Answerer:
-        """The answerer of the task that the weights record, or of their head's task."""
-        task, params, report = self._task_of(None)
-        size = task.config.predict.batch_size
-        return self._answerer(task.predictor(report.missing), params, size)
+    def _recorded(self) -> tuple[Any, Any, merge.Report]:
+        """The result of `_task_of` for the task of the weights."""
+        return self._task_of(None)
 
     def _task_of(self, given: ConfigDict | None) -> tuple[Any, Any, merge.Report]:
         """Returns a task, its parameters, and what these weights lack of them.

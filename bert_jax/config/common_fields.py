@@ -594,6 +594,12 @@ FIELDS: dict[str, Field] = {
         doc="Steps at whose multiples checkpoints are never deleted. 0 means none.",
     ),
     "predict.top_k": Field(5, COUNT, fixed_by="none", doc="Guesses for each [MASK]"),
+    "predict.reasons": Field(
+        0,
+        fixed_by="none",
+        doc="Words of each text whose score says how much they speak for its class or "
+        "number (gradient x input), the strongest first. 0 means none.",
+    ),
     "predict.batch_size": Field(
         32,
         COUNT,

@@ -20,6 +20,7 @@ from bert_jax.models.layers import Dense
 from bert_jax.runtime import signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
+from bert_jax.tasks.reasons import Reasons
 from bert_jax.tasks.task import (
     ApplyFn,
     Outputs,
@@ -209,6 +210,8 @@ def restore_answerer(task: Task, folder: Path) -> Answerer:
     if workdir.has_config(folder):
         workdir.warn_unfitted(task.config.task, restored.fitted)
     predictor = task.with_fitted(restored.fitted).predictor(restored.missing)
+    if task.config.predict.reasons:
+        predictor = Reasons(predictor, task.config.predict.reasons)
     rows = task.config.predict.batch_size
     return Answerer(predictor, restored.params, restored.mesh, rows, task.model_config)
 
