@@ -6,6 +6,6 @@ ARG ACCELERATOR=
 WORKDIR /src
 COPY . .
 # jax's CUDA wheels have NVIDIA's libraries: the host needs only its driver.
-RUN pip install --no-cache-dir --constraint requirements.txt '.[serve,gcs]' "jax[${ACCELERATOR}]" && rm -rf /src/*
+RUN pip install --no-cache-dir --constraint requirements.txt '.[pretrain,serve,gcs]' "jax[${ACCELERATOR}]" && rm -rf /src/*
 WORKDIR /work
 ENTRYPOINT ["bert-jax"]

@@ -2,6 +2,7 @@
 
     packages.py EXTRA,EXTRA
 
+The extra `pretrain` is always among them: the first command of a clone pre-trains.
 An editable installation would write into the repository, which may be read-only, and
 fails if its path has characters that are special to pip.
 """
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(extras: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     print(*project["dependencies"], sep="\n")
-    for extra in filter(None, extras.split(",")):
+    for extra in filter(None, ["pretrain", *extras.split(",")]):
         print(*project["optional-dependencies"][extra], sep="\n")
     path = Path(sysconfig.get_path("purelib"), "bert_jax.pth")
     path.write_text(f"{ROOT}\n", encoding="utf-8")

@@ -16,14 +16,13 @@ document at a time (parquet: a batch of rows).
 
 import ast
 import hashlib
+import importlib.util
 import itertools
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
-
-import sentencex
 
 from bert_jax.data.lines import read_lines
 from bert_jax.data.sources import hub as hub_source
@@ -84,6 +83,8 @@ def read_documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Documen
 
 def split_sentences(document: Document, language: str) -> list[str]:
     """Splits a document by a language's rules (`sentencex`, "en" for English)."""
+    import sentencex  # of an extra
+
     if document.form == "sentences":
         return document.text.split("\n")
     if document.form == "wrapped":
@@ -102,7 +103,12 @@ def text_identity(sources: tuple[str, ...]) -> list[list[Any]]:
     their sizes and times, in order, and of the code of a reader that a config file has
     added, for the Hub by the same of its files' revisions, for TFDS by the name,
     version and sizes, and for pydocs by the versions.
+
+    Raises:
+      UserError: The extra `pretrain` is not installed: the text could not be split.
     """
+    if importlib.util.find_spec("sentencex") is None:
+        raise UserError("pre-training needs sentencex: pip install '.[pretrain]'")
     return [_identity(source) for source in sources]
 
 

@@ -13,7 +13,7 @@ from bert_jax.runtime import storage
 
 
 def _zstandard(file: Any) -> Any:
-    import pyarrow  # tensorflow-datasets needs it too
+    import pyarrow  # slow
 
     stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file), "zstd")
     return io.BufferedReader(stream)

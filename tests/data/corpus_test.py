@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pyarrow
@@ -140,6 +141,12 @@ def test_tfds_by_name_and_by_folder(
         (document,) = read(f"tfds:{source}")
         assert document.text == expected
         assert corpus.split_sentences(document, "en") == expected.split("\n")
+
+
+def test_missing_extra_is_named_before_the_text_is_read(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    line = error_line(corpus.text_identity, ("text:nowhere",))
+    assert line == "pre-training needs sentencex: pip install '.[pretrain]'"
 
 
 def test_identity_follows_the_text(tmp_path):

@@ -1,7 +1,10 @@
 """launch.sh with a fake Python and a fake gcloud: nothing is installed or reached."""
 
 import os
+import runpy
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -73,6 +76,17 @@ def test_installs_once_and_runs_where_it_was_called(fake, tmp_path):
     done, calls = fake()
     assert done.stderr == ""
     assert calls == [f"{main} --config={ROOT}/configs/tiny.py"]
+
+
+@pytest.mark.parametrize("extras", ["", "serve"])
+def test_packages_of_a_clone_pretrain(extras, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["packages.py", extras])
+    runpy.run_path(str(ROOT / "launch" / "packages.py"), run_name="__main__")
+    names = {line.partition(">")[0] for line in capsys.readouterr().out.splitlines()}
+    assert {"flax", "sentencex", "tensorflow-datasets"} <= names
+    assert ("uvicorn" in names) == (extras == "serve")
+    assert (tmp_path / "bert_jax.pth").read_text() == f"{ROOT}\n"
 
 
 def test_interrupted_installation_starts_again(fake):

@@ -26,11 +26,16 @@ def prepared_builder(name: str) -> Any:
       name: Name of the data set, in TFDS_DATA_DIR, or the folder it was prepared in.
 
     Raises:
-      UserError: TFDS has no such data set, or cannot prepare it, or its files name a
-        class that is not TFDS's.
+      UserError: TFDS is not installed, has no such data set, or cannot prepare it, or
+        its files name a class that is not TFDS's.
     """
-    import tensorflow_datasets as tfds
-    from tensorflow_datasets.core.read_only_builder import builder_from_files
+    try:
+        import tensorflow_datasets as tfds
+        from tensorflow_datasets.core.read_only_builder import builder_from_files
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"tfds:{name}: needs tensorflow-datasets: pip install '.[pretrain]'"
+        ) from error
 
     _refuse_other_classes(tfds.features.FeatureConnector)
     data_dir = os.environ.get("TFDS_DATA_DIR")  # TFDS reads it only when imported
@@ -86,9 +91,9 @@ def split_rows(
       UserError: See `prepared_builder`, or there is no such split, or its format needs
         TensorFlow.
     """
+    builder = prepared_builder(name)
     import tensorflow_datasets as tfds
 
-    builder = prepared_builder(name)
     try:
         try:
             source = builder.as_data_source(split)

@@ -1,11 +1,14 @@
 """Data sets that TFDS prepares without TensorFlow, against the official files."""
 
+import sys
+
 import pytest
 import tensorflow_datasets as tfds
 
 from bert_jax.data.sources import tfds as source
 from bert_jax.errors import UserError
 from bert_jax.tasks.squad import data as squad
+from tests.micro import error_line
 
 Downloads = tfds.download.DownloadManager
 
@@ -30,6 +33,13 @@ def test_questions_of_squad(home, shared_data):
     expected = squad.read_questions(official)
     found = squad.read_questions("tfds:squad/v1.1:validation")
     assert sorted(found, key=str) == sorted(expected, key=str) != []
+
+
+def test_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    line = error_line(squad.read_questions, "tfds:squad/v1.1:validation")
+    needed = "needs tensorflow-datasets: pip install '.[pretrain]'"
+    assert line == f"tfds:squad/v1.1: {needed}"
 
 
 def test_class_of_another_package_is_not_imported(make_builder, tmp_path, monkeypatch):
