@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from experiments.lib import runner
+from bert_jax.commands import runner
 from tests.runs import here
 
 # Gets the arguments. Its output is the program's output, and it ends with a status

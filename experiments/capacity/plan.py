@@ -24,14 +24,15 @@ from typing import Any
 
 import jax
 
+from bert_jax.commands import command_line
+from bert_jax.commands.command_line import Parser, with_fields
+from bert_jax.commands.report import format_duration
 from bert_jax.errors import UserError
 from bert_jax.runtime.terminal import live_line
 from bert_jax.training.sharding import bytes_per_device
 from experiments.capacity import devices, hlo
-from experiments.lib import command_line, programs
-from experiments.lib.command_line import Parser, with_fields
+from experiments.lib import programs
 from experiments.lib.programs import Program
-from experiments.lib.report import format_duration
 
 USABLE = {"tpu": 1.0, "cuda": 0.9}  # fractions of the memory that a program can use
 SAVING = (

@@ -23,6 +23,8 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from bert_jax import tokenization
+from bert_jax.commands import command_line
+from bert_jax.commands.runner import ROOT
 from bert_jax.config import configuration
 from bert_jax.data import corpus
 from bert_jax.errors import UserError, escape_controls
@@ -33,8 +35,6 @@ from bert_jax.models.lstm import BiLstm
 from bert_jax.runtime import terminal
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tokenization.wordpiece import WORDPIECE
-from experiments.lib import command_line
-from experiments.lib.runner import ROOT
 
 PIECES, LENGTH, ROWS, HIDDEN = 1000, 32, 16, 128
 MASKED = 5  # number of masked tokens in a row: 15%

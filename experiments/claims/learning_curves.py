@@ -21,6 +21,10 @@ import numpy as np
 from jaxtyping import Int
 
 import bert_jax
+from bert_jax.commands import command_line, plots, report, runner
+from bert_jax.commands.intervals import estimate
+from bert_jax.commands.report import Figure, Section, Table
+from bert_jax.commands.runner import ROOT, Run, digest
 from bert_jax.config import configuration
 from bert_jax.config.fields import iter_fields
 from bert_jax.convert import weights
@@ -30,10 +34,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from configs.finetune import imdb
 from experiments.insight.probes import read_vectors
-from experiments.lib import command_line, plots, report, runner
-from experiments.lib.report import Figure, Section, Table
-from experiments.lib.runner import ROOT, Run, digest
-from experiments.lib.verdicts import Claim, Pair, estimate, judge, shown
+from experiments.lib.verdicts import Claim, Pair, judge, shown
 from experiments.paper.tables import SIZES
 
 CONFIG = ROOT / "configs" / "finetune" / "text.py"

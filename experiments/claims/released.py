@@ -30,9 +30,9 @@ import numpy as np
 from scipy import stats
 from sklearn import metrics
 
+from bert_jax.commands import command_line, report
 from bert_jax.convert import weights
 from bert_jax.runtime.terminal import format_table
-from experiments.lib import command_line, report
 
 _BATCH, _LENGTH, _WARMUP, _EPSILON = 32, 128, 0.1, 1e-8
 

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from bert_jax.commands import command_line
 from bert_jax.data.workers import available_cores
 from bert_jax.runtime.terminal import format_table
 from bert_jax.scores import retrieval
-from experiments.lib import command_line
 from experiments.speed import sides
 
 MODULE = "experiments.claims.released_vectors"

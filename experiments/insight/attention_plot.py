@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Float
 
 import bert_jax
+from bert_jax.commands import command_line, plots
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import output_path, write_atomically
-from experiments.lib import command_line, plots
 
 FORMATS = ("png", "pdf", "svg")
 INCHES = 0.22  # side of a token. A number of two digits fits into it

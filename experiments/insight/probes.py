@@ -21,15 +21,16 @@ import numpy as np
 from jaxtyping import Float
 
 import bert_jax
+from bert_jax.commands import command_line, plots, report
+from bert_jax.commands.intervals import estimate, number
+from bert_jax.commands.report import Figure, Table
 from bert_jax.convert import weights
 from bert_jax.errors import UserError, escape_controls
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
 from bert_jax.tasks.glue import data as glue
 from bert_jax.tasks.ner import data as ner
-from experiments.lib import command_line, plots, report
-from experiments.lib.report import Figure, Table
-from experiments.lib.verdicts import estimate, number, shown
+from experiments.lib.verdicts import shown
 
 _UNITS = {"mean": "SST-2, mean of pieces", "cls": "SST-2, [CLS]"}
 # scikit-learn's default strength of the L2 penalty: the same for all layers, not tuned.

@@ -23,9 +23,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from scipy import stats
+from bert_jax.commands.intervals import LEVEL, estimate, interval, number
 
-LEVEL = 0.95
 REPRODUCED, CONTRADICTED, UNDECIDED = "reproduced", "contradicted", "undecided"
 # Points. Differences closer than these are the same but for rounding. One example more
 # or less is 0.01 points on the largest dev set, MNLI's.
@@ -117,33 +116,6 @@ class Verdict(NamedTuple):
             "why": self.why,
             "comparisons": [part.plain() for part in self.parts],
         }
-
-
-def number(value: float) -> float | None:
-    """Returns a number as JSON has it: None where it is not finite."""
-    return value if math.isfinite(value) else None
-
-
-def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """Returns Student's t interval of the mean.
-
-    It has no bounds for fewer than two values, where one is not finite, or where all
-    are equal but for rounding: their spread does not measure chance.
-    """
-    if len(values) < 2 or not all(map(math.isfinite, values)):
-        return -math.inf, math.inf
-    if max(values) - min(values) < 1e-6:
-        return -math.inf, math.inf
-    error = statistics.stdev(values) / math.sqrt(len(values))
-    reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
-    mean = statistics.fmean(values)
-    return mean - reach, mean + reach
-
-
-def estimate(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the mean, and half of its 95% interval: infinite without bounds."""
-    low, high = interval(values)
-    return statistics.fmean(values) if values else math.nan, (high - low) / 2
 
 
 def shown(values: Sequence[float]) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from bert_jax.commands import command_line
+from bert_jax.commands.runner import ROOT
 from bert_jax.config import configuration, fields
 from bert_jax.config.field import Field, value_words
 from bert_jax.config.files import CONFIGS
@@ -18,8 +20,6 @@ from bert_jax.errors import UserError
 from bert_jax.families.elmo import fields as elmo
 from bert_jax.registry import FAMILIES
 from bert_jax.runtime.storage import write_atomically
-from experiments.lib import command_line
-from experiments.lib.runner import ROOT
 
 PAGE = ROOT / "docs" / "config.md"
 # The config that another one starts from. The rest start from the defaults.

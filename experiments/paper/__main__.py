@@ -16,8 +16,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.lib import command_line, plots, report, runner, verdicts
-from experiments.lib.report import Figure, Section, Table, format_duration
+from bert_jax.commands import command_line, plots, report, runner
+from bert_jax.commands.report import Figure, Section, Table, format_duration
+from experiments.lib import verdicts
 from experiments.paper import results, runs
 from experiments.paper.options import Options, parse
 from experiments.paper.results import Cell, Results

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax import tokenization
+from bert_jax.commands import command_line, runner
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.families.gpt import vocabulary as byte_pairs
 from bert_jax.models.heads import count_parameters
 from bert_jax.training import setup
-from experiments.lib import command_line, runner
 
 
 class Budget(NamedTuple):

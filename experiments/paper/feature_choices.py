@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bert_jax.commands.intervals import number
+from bert_jax.commands.report import Table
+from bert_jax.commands.runner import Run
 from bert_jax.errors import UserError
 from experiments.lib import published
-from experiments.lib.report import Table
-from experiments.lib.runner import Run
-from experiments.lib.verdicts import number
 
 _NOTE = f"""{{score}} in percent, mean +- standard deviation over {{seeds}} restarts
 epoch: the one with the best mean on dev, the same for all restarts

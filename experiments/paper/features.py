@@ -27,6 +27,8 @@ from jaxtyping import Int
 from ml_collections import ConfigDict
 
 import bert_jax
+from bert_jax.commands import command_line, report, runner
+from bert_jax.commands.runner import Run, digest
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.data.rows import Rows
@@ -36,8 +38,6 @@ from bert_jax.runtime import terminal
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tokenization import normalizer_settings
-from experiments.lib import command_line, report, runner
-from experiments.lib.runner import Run, digest
 from experiments.paper import feature_choices, feature_task
 from experiments.paper.feature_choices import CHOICES, chosen
 

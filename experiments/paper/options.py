@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
+from bert_jax.commands import command_line
+from bert_jax.commands.runner import ROOT
 from bert_jax.config import configuration
 from bert_jax.config.common_fields import FIELDS
 from bert_jax.config.configuration import field_of
 from bert_jax.errors import UserError
-from experiments.lib import command_line
-from experiments.lib.runner import ROOT
 from experiments.paper import beside, existing, tables, tasks
 from experiments.paper.systems import Table
 

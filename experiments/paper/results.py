@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_jax.commands import runner
+from bert_jax.commands.intervals import estimate, number
+from bert_jax.commands.runner import Run
 from bert_jax.errors import UserError
-from experiments.lib import runner
-from experiments.lib.runner import Run
-from experiments.lib.verdicts import Scores, Verdict, estimate, judge, number
+from experiments.lib.verdicts import Scores, Verdict, judge
 from experiments.paper import budget, runs
 from experiments.paper.options import Options
 from experiments.paper.systems import AVERAGE, Column, System, Table
@@ -24,7 +25,7 @@ class Cell(NamedTuple):
 
     @property
     def estimate(self) -> tuple[float, float]:
-        """See `verdicts.estimate`."""
+        """See `intervals.estimate`."""
         return estimate(list(self.seeds.values()))
 
 

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from bert_jax.commands.runner import Run, digest, identify
 from bert_jax.config import configuration
 from bert_jax.config.configuration import field_of
-from experiments.lib.runner import Run, digest, identify
 from experiments.paper import tables
 from experiments.paper.options import (
     SHAPE,

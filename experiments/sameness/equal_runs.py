@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.commands import command_line, runner
+from bert_jax.commands.command_line import Parser, several
 from bert_jax.runtime import terminal
 from bert_jax.workdir import metrics
-from experiments.lib import command_line, runner
-from experiments.lib.command_line import Parser, several
 
 STEPS, BATCH, STOP = 30, 16, 13
 

@@ -32,9 +32,9 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.lib import command_line, report
-from experiments.lib.command_line import Parser, several
-from experiments.lib.runner import ROOT
+from bert_jax.commands import command_line, report
+from bert_jax.commands.command_line import Parser, several
+from bert_jax.commands.runner import ROOT
 
 MODULE, TEXTS = "experiments.speed.gpu_suite", "texts.jsonl"
 VOCABULARY = ROOT / "bert_jax" / "weights" / "mini" / "vocab.txt"

@@ -26,13 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import tokenization
+from bert_jax.commands import command_line, runner
 from bert_jax.data.texts import read_texts
 from bert_jax.data.workers import available_cores
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.registry import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
-from experiments.lib import command_line, programs, runner
+from experiments.lib import programs
 from experiments.speed import our_step, sides
 from experiments.speed.train_step import DTYPES
 

@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from bert_jax.commands import report
 from bert_jax.errors import UserError
 from bert_jax.runtime.environment import MALLOC
-from experiments.lib import report
 
 ROOT = Path(__file__).resolve().parents[2]
 # JAX takes most of a GPU's memory otherwise, and up to two processes use it.

@@ -28,12 +28,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_jax.commands import command_line, runner
+from bert_jax.commands.command_line import Parser, check_counts, several, with_fields
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.registry import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
-from experiments.lib import command_line, runner
-from experiments.lib.command_line import Parser, check_counts, several, with_fields
 from experiments.speed import our_step, sides
 
 MODULE = "experiments.speed.train_step"

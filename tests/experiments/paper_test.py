@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.lib import runner
+from bert_jax.commands import runner
 from experiments.paper import tables, tasks
 from tests.paper_runs import data, planned
 

@@ -17,13 +17,13 @@ import pytest
 from flax.traverse_util import flatten_dict
 from scipy import special
 
+from bert_jax.commands import sweep
 from bert_jax.config import configuration
 from bert_jax.models.attention import AttentionMask
 from bert_jax.registry import ATTENTIONS
 from bert_jax.training import setup, sharding
 from bert_jax.training.step import Step
 from bert_jax.training.watch import find_watchers
-from experiments.sweeps import sweep
 from tests import micro_data
 from tests.close import GRADIENT_TERMS, assert_close
 from tests.training.optimizer_muon_test import reference

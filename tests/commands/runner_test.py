@@ -8,8 +8,8 @@ from argparse import Namespace
 
 import filelock
 
-from experiments.lib import runner
-from experiments.lib.runner import Run
+from bert_jax.commands import runner
+from bert_jax.commands.runner import Run
 from tests.micro import error_line, write_rows
 
 
@@ -80,7 +80,7 @@ signal.pause()
     parent = f"""
 import sys
 from pathlib import Path
-from experiments.lib import runner
+from bert_jax.commands import runner
 sys.exit(runner.wait({program(child)!r}, Path({str(tmp_path / "log")!r})))
 """
     command = [sys.executable, "-c", parent]

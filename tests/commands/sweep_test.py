@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_jax.commands import compare, report, sweep
+from bert_jax.commands.runner import Run
 from bert_jax.workdir import metrics
-from experiments.lib import report
-from experiments.lib.runner import Run
-from experiments.sweeps import compare, sweep
 from tests import stand_ins
 from tests.micro import error_line
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_jax.commands import plots, runner
+from bert_jax.commands.intervals import estimate, interval, number
+from bert_jax.commands.report import Figure, Table
+from bert_jax.commands.runner import Run
 from bert_jax.errors import UserError
 from bert_jax.tasks.task import lower_is_better
-from experiments.lib import plots, runner
-from experiments.lib.report import Figure, Table
-from experiments.lib.runner import Run
-from experiments.lib.verdicts import estimate, interval, number
 
 _SAME = 1e-6  # scores closer than this are the same but for rounding
 Lines = Sequence[Mapping[str, Any]]  # lines of metrics.jsonl, on dev

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.lib.verdicts import estimate
+from bert_jax.commands.intervals import estimate
 
 _STYLE: Any = {
     "font.family": "DejaVu Sans",

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 import filelock
 
+from bert_jax.commands import report
 from bert_jax.config import command_line as flags
 from bert_jax.config import configuration, files
 from bert_jax.errors import UserError, escape_controls
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
-from experiments.lib import report
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = (sys.executable, "-m", "bert_jax.main")

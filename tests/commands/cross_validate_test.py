@@ -7,7 +7,7 @@ import types
 from pathlib import Path
 
 import bert_jax
-from examples import cross_validate
+from bert_jax.commands import cross_validate
 
 
 def test_deal_spreads_each_class_and_keeps_equal_texts_together():

@@ -135,7 +135,7 @@ def write_report(
         blocks += [f"## {title}"] * bool(title)
         for part in parts:
             if isinstance(part, Figure):
-                from experiments.lib import plots
+                from bert_jax.commands import plots
 
                 figure = part.draw()
                 for kind in ("pdf", "png"):

@@ -26,12 +26,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bert_jax.commands import command_line, compare, report, runner
+from bert_jax.commands.runner import Run, digest
 from bert_jax.config import configuration, files
 from bert_jax.errors import UserError, escape_controls
 from bert_jax.tasks.task import lower_is_better
-from experiments.lib import command_line, report, runner
-from experiments.lib.runner import Run, digest
-from experiments.sweeps import compare
 
 SEED = "seed"
 # Values between commas. Commas inside of quotes and brackets separate nothing.

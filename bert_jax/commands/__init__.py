@@ -1,0 +1,1 @@
+"""Commands besides the modes, and what they share: runs, reports, plots."""
