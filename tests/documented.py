@@ -17,6 +17,7 @@ PAGES = [
 ]
 # Their docstrings show commands, which `--help` prints.
 MODULES = [
+    *(ROOT / "bert_jax" / "commands").glob("*.py"),
     *(ROOT / "configs").rglob("*.py"),
     *(ROOT / "experiments").rglob("*.py"),
     *(ROOT / "examples").glob("*.py"),

@@ -4,6 +4,7 @@ import argparse
 import functools
 import importlib.util
 import re
+import signal
 import sys
 from collections.abc import Callable, Collection, Container, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, NoReturn
 from absl import logging as absl_logging
 
 from bert_jax.config import configuration
-from bert_jax.errors import UserError, escape_controls
+from bert_jax.errors import Interrupted, UserError, escape_controls
 from bert_jax.runtime import environment, failures
 
 
@@ -31,7 +32,7 @@ class Parser(argparse.ArgumentParser):
     """A parser that reports an error in one line, as the rest of the project does.
 
     Args:
-      prog: Name of the module, `experiments.ROOM.NAME`.
+      prog: Words after `python -m`: a module's name, or `bert_jax NAME`.
       description: Docstring of the module. Its examples are first in --help.
     """
 
@@ -104,7 +105,7 @@ def require(module: str, extra: str, what: str) -> None:
         matplotlib".
     """
     if importlib.util.find_spec(module) is None:
-        raise UserError(f"{what}: pip install -e '.[{extra}]'")
+        raise UserError(f"{what}: pip install '.[{extra}]'")
 
 
 def with_fields(
@@ -141,6 +142,10 @@ def command(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], i
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
             return 130
+        except Interrupted as interrupted:
+            return 128 + interrupted.signal_number
+        except BrokenPipeError:  # nobody reads standard output
+            return 128 + signal.SIGPIPE
         except Exception as error:  # raised again if not the user's
             found, text = failures.describe_failure(error)
             if found is None:

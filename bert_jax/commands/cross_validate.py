@@ -1,6 +1,6 @@
 """Trains and scores on every part of a table in turn, and keeps all predictions.
 
-    python examples/cross_validate.py reviews.csv runs/folds --folds=5 \
+    python -m bert_jax cross-validate reviews.csv runs/folds --folds=5 \
         init_from=mini recipe=tiny task.max_seq_length=64
 
 The table has the columns that configs/finetune/text.py reads. FIELD=VALUE sets a field
@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import bert_jax
+from bert_jax import api
+from bert_jax.commands import command_line
 from bert_jax.data import texts
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
@@ -55,31 +56,36 @@ def write(path: Path, rows: Sequence[Row]) -> str:
     return str(path)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table")
+@command_line.command
+def main(argv: Sequence[str]) -> int:
+    """Runs the command and returns the exit status."""
+    parser = command_line.Parser("bert_jax cross-validate", __doc__)
+    parser.add_argument("table", help="a file, or a data set by name")
     parser.add_argument("output", type=Path, help="a folder")
     parser.add_argument("fields", nargs="*", help="FIELD=VALUE")
-    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--folds", type=int, default=5, help="parts of the table")
     options = parser.parse_intermixed_args(argv)
     if wrong := [text for text in options.fields if "=" not in text]:
-        parser.error(f"{wrong[0]}: write FIELD=VALUE")
-    try:
-        run(parser, options, dict(text.split("=", 1) for text in options.fields))
-    except UserError as error:
-        parser.error(str(error))
+        raise UserError(f"{wrong[0]}: write FIELD=VALUE")
+    run(options, dict(text.split("=", 1) for text in options.fields))
+    return 0
 
 
-def run(
-    parser: argparse.ArgumentParser, options: argparse.Namespace, given: dict[str, Any]
-) -> None:
-    """Trains on the parts in turn."""
+def run(options: argparse.Namespace, given: dict[str, Any]) -> None:
+    """Trains on the parts in turn, and prints the scores.
+
+    Args:
+      given: Values by field, and arguments of the config file.
+
+    Raises:
+      UserError: An option, a field or the table is wrong, or has too few texts.
+    """
     arguments = {k: given.pop(k) for k in ("recipe", "model") if k in given}
     group = given.pop("task.group", "")
-    config = bert_jax.make_config("finetune/text", given, **arguments)
+    config = api.make_config("finetune/text", given, **arguments)
     task = config.task
     if config.train.seeds > 1 or task.dev_fraction:
-        parser.error("train.seeds and task.dev_fraction: leave them out")
+        raise UserError("train.seeds and task.dev_fraction: leave them out")
     columns = {
         "separator": task.label_separator,
         "form": task.format,
@@ -94,12 +100,14 @@ def run(
     )
     least = 3 if chooses else 2
     if not least <= options.folds <= len({*map(texts.group_name, rows)}):
-        parser.error(f"--folds={options.folds}: from {least} to the number of texts")
+        raise UserError(
+            f"--folds={options.folds}: must be from {least} to the number of texts"
+        )
     parts = deal(rows, options.folds)
     found = {name for row in rows for name in texts.label_names(row["label"])}
     if task.kind != "regression" and not (task.labels or task.label_names):
         if len(found) < 2:
-            parser.error(f"{options.table}: has one class only")
+            raise UserError(f"{options.table}: has one class only")
         # A part's training rows may lack a rare class.
         given["task.labels"] = tuple(texts.sorted_labels(found))
     output = options.output / f"{options.folds}_folds"
@@ -128,8 +136,8 @@ def run(
             **{f"task.{name}": name for name in names},
         }
         folder = output / f"fold_{fold}"
-        config = bert_jax.make_config("finetune/text", own, **arguments)
-        for name, value in bert_jax.fit(config, folder).scores[scored].items():
+        config = api.make_config("finetune/text", own, **arguments)
+        for name, value in api.fit(config, folder).scores[scored].items():
             scores[name].append(value)
         answers = (folder / "predictions" / f"{scored}.jsonl").read_text("utf-8")
         for index, line in zip(held, answers.splitlines(), strict=True):
@@ -140,7 +148,3 @@ def run(
             f"{name}: {statistics.fmean(values):.4f} +- {statistics.stdev(values):.4f} "
             f"over {options.folds} parts"
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,92 +1,145 @@
-"""Searches a folder of texts by meaning, and draws which texts are near each other.
+"""Finds the texts nearest to a query, by their vectors, and draws a map of all.
 
-    python examples/search_texts.py runs/vectors texts "how do I resume a run?"
-    python examples/search_texts.py runs/vectors texts --map=map.png
+    python -m bert_jax search --model=runs/vectors --texts=notes.csv \
+        --query="how do I resume a run?" --top=3
+    python -m bert_jax search --model=runs/vectors --texts=docs --map=map.png
 
-`runs/vectors` is a run of configs/finetune/embeddings.py, or any folder that
-`bert_jax.load` reads. `texts` has .txt or .md files. Each paragraph is a text.
+MODEL is a run of configs/finetune/embeddings.py, or what else `bert_jax.load` opens.
+TEXTS is a file of rows with a `text` (.csv, .tsv, .jsonl, .parquet), a .txt with a text
+in each line, a .md with one in each paragraph, or a folder of .txt and .md files with
+one in each paragraph. Their vectors are computed once, also for several queries, which
+are the lines of standard input where there is no --query. An answer has the cosine, the
+location of the text, and its first 100 characters.
 """
 
-import argparse
-from collections.abc import Sequence
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-import bert_jax
+from bert_jax import pretrained
+from bert_jax.commands import command_line, plots
+from bert_jax.data.lines import decode_lines, read_lines, uncompressed_name
+from bert_jax.data.tables import ColumnSpec, read_table, require_string
+from bert_jax.errors import UserError, escape_controls
+from bert_jax.main import set_up_logging
+from bert_jax.runtime import environment
+from bert_jax.runtime.storage import write_atomically
+from bert_jax.tasks.embeddings.task import unit_vectors
 
-ENDINGS = (".txt", ".md")
+ENDINGS = (".txt", ".md")  # of the files in a folder
+PICTURES = (".png", ".pdf", ".svg")
 
 Vectors = Float[np.ndarray, "texts size"]
 
 
-def paragraphs(folder: Path) -> list[tuple[str, str]]:
-    """Returns each file's name and each of its paragraphs, in one line."""
-    files = sorted(p for p in folder.rglob("*") if p.suffix in ENDINGS)
-    return [
-        (str(path.relative_to(folder)), " ".join(text.split()))
-        for path in files
-        for text in path.read_text(encoding="utf-8").split("\n\n")
-        if text.strip()
-    ]
-
-
-def search(vectors: Vectors, query: Vectors, count: int) -> list[tuple[float, int]]:
-    """Returns the cosine and the index of the texts nearest to a query."""
-    unit, asked = (
-        x / np.linalg.norm(x, axis=1, keepdims=True).clip(1e-12)
-        for x in (vectors, query)
+@command_line.command
+def main(argv: Sequence[str]) -> int:
+    """Runs the command and returns the exit status."""
+    parser = command_line.Parser("bert_jax search", __doc__)
+    parser.add_argument("--model", required=True, help="a run, or weights")
+    parser.add_argument("--texts", required=True, help="a file or a folder")
+    parser.add_argument("--query", help="default: each line of standard input")
+    parser.add_argument("--top", default=10, type=int, help="texts to print")
+    parser.add_argument(
+        "--map", default="", help="a picture to write, .png, .pdf, .svg"
     )
-    cosines = unit @ asked[0]
-    return [(float(cosines[i]), int(i)) for i in np.argsort(-cosines)[:count]]
+    options = parser.parse_args(argv)
+    command_line.check_counts(options, "top")
+    if options.map:
+        if not options.map.endswith(PICTURES):
+            raise UserError(f"--map={options.map}: must end in {', '.join(PICTURES)}")
+        command_line.require("matplotlib", "report", "--map needs matplotlib")
+    named = [*read_texts(options.texts)]
+    if not named:
+        raise UserError(f"--texts={options.texts}: has no text; name another")
+    set_up_logging()
+    environment.keep_programs()
+    model = pretrained.load(options.model)
+    vectors = unit_vectors(model.sentences([text for _, text in named]))
+    if options.map:
+        files = [where.rpartition(":")[0] for where, _ in named]
+        picture = plots.save(
+            draw(project(vectors), files), Path(options.map).suffix[1:]
+        )
+        write_atomically(Path(options.map), picture)
+    queries: Iterable[str] = () if options.query is None else (options.query,)
+    if options.query is None and not options.map:
+        lines = decode_lines(sys.stdin.buffer, "standard input")
+        queries = (line for _, line in lines if line.strip())
+    for query in queries:
+        if options.query is None:
+            print(escape_controls(query))
+        (asked,) = unit_vectors(model.sentences([query]))
+        for cosine, index in nearest(vectors, asked, options.top):
+            where, text = named[index]
+            print(escape_controls(f"{cosine:.3f}  {where}: {text:.100}"))
+        sys.stdout.flush()
+    return 0
 
 
-def plane(vectors: Vectors) -> Float[np.ndarray, "texts 2"]:
+def read_texts(source: str) -> Iterator[tuple[str, str]]:
+    """Yields the location of each text, and the text, except empty ones.
+
+    Raises:
+      UserError: A file cannot be read, or a row has no `text`.
+    """
+    place = Path(source)
+    if place.is_dir() or place.suffix == ".md":
+        paths = [*place.rglob("*")] if place.is_dir() else [place]
+        for path in sorted(x for x in paths if x.suffix in ENDINGS):
+            lines = read_lines(path, may_be_empty=True)
+            for is_text, block in itertools.groupby(
+                lines, lambda x: bool(x[1].strip())
+            ):
+                if is_text:
+                    (number, first), *others = block
+                    words = " ".join([first, *(line for _, line in others)]).split()
+                    yield f"{path}:{number}", " ".join(words)
+    elif uncompressed_name(source).endswith(".txt"):
+        for number, line in read_lines(source):
+            if line.strip():
+                yield f"{source}:{number}", line
+    else:
+        for where, row in read_table(source, ColumnSpec(("text",), alone=True)):
+            if text := require_string(row["text"], where, "text").strip():
+                yield where, text
+
+
+def nearest(
+    vectors: Vectors, query: Float[np.ndarray, " size"], count: int
+) -> list[tuple[float, int]]:
+    """Returns the cosine and the index of the texts nearest to a query, in order.
+
+    Args:
+      vectors, query: Vectors of length 1.
+      count: Maximum number of texts.
+    """
+    cosines = vectors @ query
+    order = np.argsort(-cosines, kind="stable")[:count]
+    return [(float(cosines[index]), int(index)) for index in order]
+
+
+def project(vectors: Vectors) -> Float[np.ndarray, "texts 2"]:
     """Projects vectors onto their two principal components."""
     centered = vectors - vectors.mean(axis=0)
     _, _, axes = np.linalg.svd(centered, full_matrices=False)
     return centered @ axes[:2].T
 
 
-def draw(points: Float[np.ndarray, "texts 2"], names: Sequence[str], to: str) -> None:
+def draw(points: Float[np.ndarray, "texts 2"], files: Sequence[str]) -> Any:
     """Draws each text as a point, in its file's color."""
     import matplotlib
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 7), layout="constrained")
-    colors = pyplot.get_cmap("tab20")
-    for index, name in enumerate(dict.fromkeys(names)):
-        own = points[[each == name for each in names]]
-        axes.scatter(own[:, 0], own[:, 1], s=12, color=colors(index % 20), label=name)
-    axes.set(xticks=[], yticks=[], title="Texts by meaning: two principal components")
-    figure.legend(loc="outside right upper", fontsize=7)
-    figure.savefig(to, dpi=150)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="searches a folder of texts")
-    parser.add_argument("model")
-    parser.add_argument("texts", type=Path)
-    parser.add_argument("query", nargs="?")
-    parser.add_argument("--count", type=int, default=5, help="texts to print")
-    parser.add_argument("--map", help="a picture to write, .png or .svg")
-    args = parser.parse_args()
-    found = paragraphs(args.texts)
-    if not found:
-        parser.error(f"{args.texts}: has no {' or '.join(ENDINGS)} files with text")
-    model = bert_jax.load(args.model)
-    names, texts = zip(*found, strict=True)
-    vectors = model.sentences(texts)
-    if args.query:
-        query = model.sentences([args.query])
-        for cosine, index in search(vectors, query, args.count):
-            print(f"{cosine:.3f}  {names[index]}: {texts[index]:.100}")
-    if args.map:
-        draw(plane(vectors), names, args.map)
-
-
-if __name__ == "__main__":
-    main()
+    colors = matplotlib.colormaps["tab20"]
+    with plots.drawn(1, width=8.6, height=7) as (figure, (axes,)):
+        for number, file in enumerate(dict.fromkeys(files)):
+            own = points[[each == file for each in files]]
+            axes.scatter(*own.T, s=12, color=colors(number % 20), label=file)
+        axes.set(xticks=[], yticks=[], title="Texts: two principal components")
+        figure.legend(loc="outside right upper", fontsize=7)
+    return figure

@@ -1,11 +1,11 @@
 """Config files against each other, and grids over their fields.
 
-    python -m experiments.sweeps.sweep --config=configs/tiny.py \
+    python -m bert_jax sweep --config=configs/tiny.py \
         --grid=optimizer.learning_rate=1e-3,3e-4 --grid=seed=0,1,2 \
         --config.train.num_steps=200 --config.train.eval_every=50
-    python -m experiments.sweeps.sweep --config=focal.py --config=span.py \
+    python -m bert_jax sweep --config=focal.py --config=span.py \
         --config=plain.py --grid=seed=0,1,2 --together --output=runs/losses
-    python -m experiments.sweeps.sweep --config=configs/finetune/text.py --trials=20 \
+    python -m bert_jax sweep --config=configs/finetune/text.py --trials=20 \
         --grid=optimizer.learning_rate=1e-5..1e-3 --grid=train.num_epochs=2,3,4 \
         --config.init_from=FOLDER --config.task.train_file=train.csv
 
@@ -88,7 +88,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
       UserError: An option does not exist, a field is given twice, or seeds cannot train
         together.
     """
-    parser = command_line.Parser("experiments.sweeps.sweep", __doc__)
+    parser = command_line.Parser("bert_jax sweep", __doc__)
     parser.add_argument(
         "--config", required=True, action="append", help="a file; may be repeated"
     )
@@ -239,7 +239,3 @@ def _loss(runs: Mapping[Run, str], asked: str) -> float:
     """Returns the mean score of a trial's runs, negative if higher is better."""
     (setting,), score = compare.settings(((name, x) for x, name in runs.items()), asked)
     return setting.mean if lower_is_better(score) else -setting.mean
-
-
-if __name__ == "__main__":
-    command_line.start(main)

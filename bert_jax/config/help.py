@@ -27,6 +27,11 @@ modes
   describe  shows the config, parameters, FLOPs and memory; runs nothing
               --mode=describe --config=configs/large.py
 
+commands, in place of flags: python -m bert_jax NAME --help
+  sweep           compares config files and values of fields, or searches for values
+  cross-validate  trains and scores on every part of a table in turn
+  search          finds the texts nearest to a query, by their vectors
+
 flags
   --config=FILE[:NAME=VALUE,...]  a config file, with arguments if it takes any;
                                   NAME alone is configs/NAME.py

@@ -7,7 +7,7 @@ The data: the folder of the task's files, hf:nyu-mll/glue or tfds:glue/NAME.
 
 The paper: batch 32, 3 epochs, the best of 5e-5, 4e-5, 3e-5 and 2e-5 on dev. For Large
 it takes several random restarts, because it is unstable on small sets.
-experiments.sweeps.sweep runs such a grid. The paper's test scores, in percent (F1 for
+python -m bert_jax sweep runs such a grid. The paper's test scores, in percent (F1 for
 QQP and MRPC, Spearman for STS-B, Matthews for CoLA):
 
             MNLI-m/mm  QQP   QNLI  SST-2  CoLA  STS-B  MRPC  RTE   average

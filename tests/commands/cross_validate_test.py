@@ -1,4 +1,4 @@
-"""examples/cross_validate.py: parts of a table, and the predictions of all."""
+"""Cross-validation: parts of a table, and the predictions of all."""
 
 import collections
 import itertools
@@ -6,8 +6,11 @@ import json
 import types
 from pathlib import Path
 
-import bert_jax
+import pytest
+
+from bert_jax import api
 from bert_jax.commands import cross_validate
+from tests.micro import write_rows
 
 
 def test_deal_spreads_each_class_and_keeps_equal_texts_together():
@@ -28,6 +31,27 @@ def test_deal_spreads_each_class_and_keeps_equal_texts_together():
     )
 
 
+WRONG = {
+    "": "required: table, output",
+    "t.jsonl out size": "size: write FIELD=VALUE",
+    "t.jsonl out --folds=9 init_from=mini": "--folds=9: must be from 2 to",
+    "t.jsonl out train.seeds=2": "train.seeds and task.dev_fraction: leave them out",
+    "t.jsonl out task.labl=x": "no such field",
+}
+
+
+@pytest.mark.parametrize(("options", "words"), WRONG.items())
+def test_option_that_cannot_be(options, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"text": f"text {n}", "label": "ab"[n % 2]} for n in range(8)]
+    write_rows(tmp_path / "t.jsonl", rows)
+    assert cross_validate.main(options.split()) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and words in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
 def test_main_predicts_each_row_once(tmp_path, plain, capsys, monkeypatch, one_device):
     words = ("the quick fox", "a lazy dog", "seven cats", "it jumps")
     rows = [{"text": f"{words[n % 4]} {n}", "label": n % 2} for n in range(24)]
@@ -38,7 +62,7 @@ def test_main_predicts_each_row_once(tmp_path, plain, capsys, monkeypatch, one_d
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     no_dropout = [f"model.{name}=0.0" for name in names]
     given = [*fields, *few, *no_dropout]
-    cross_validate.main([str(table), str(output), "--folds=2", *given])
+    assert cross_validate.main([str(table), str(output), "--folds=2", *given]) == 0
     assert "accuracy: " in capsys.readouterr().out
     lines = (output / "2_folds" / "out_of_fold.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
@@ -68,14 +92,15 @@ def test_part_that_is_scored_decides_nothing(tmp_path, plain, monkeypatch):
         (folder / "predictions" / "test.jsonl").write_text(lines)
         return types.SimpleNamespace(scores={"dev": {}, "test": {"f1": len(read)}})
 
-    monkeypatch.setattr(bert_jax, "fit", fit)
+    monkeypatch.setattr(api, "fit", fit)
     given = [
         f"init_from={plain}",
         "task.kind=multilabel",
         "task.calibration=thresholds",
     ]
     given += ["task.text=q", "task.group=topic", "--folds=3"]
-    cross_validate.main([str(tmp_path / "t.jsonl"), str(tmp_path / "out"), *given])
+    paths = [str(tmp_path / name) for name in ("t.jsonl", "out")]
+    assert cross_validate.main([*paths, *given]) == 0
     every = {row["q"]: row["topic"] for row in rows}
     for texts in read:
         assert sorted(itertools.chain(*texts)) == sorted(every)

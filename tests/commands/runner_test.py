@@ -1,4 +1,4 @@
-"""The runs of an experiment: done once, stopped, resumed, with complete logs."""
+"""Runs that a command starts: done once, stopped, resumed, with complete logs."""
 
 import json
 import signal
@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 
 import filelock
+import pytest
 
 from bert_jax.commands import runner
 from bert_jax.commands.runner import Run
@@ -67,6 +68,7 @@ def test_stopped_run_stops_the_command(tmp_path, capfd):
     assert not runs[1].printed.exists()
 
 
+@pytest.mark.slow
 def test_signal_reaches_the_program(tmp_path):
     """It saves and ends, and the command after it."""
     child = """

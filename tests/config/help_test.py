@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from bert_jax import commands
 from bert_jax.config import command_line, configuration, fields
 from bert_jax.errors import UserError
 from bert_jax.families.elmo import fields as elmo
@@ -14,11 +15,11 @@ from tests.runs import here
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_names_every_mode_and_flag(flag):
+def test_help_names_every_mode_command_and_flag(flag):
     out, err = here(flag)
     assert not err
-    for mode in command_line.MODES:
-        assert f"\n  {mode} " in out
+    for name in (*command_line.MODES, *commands.NAMES):
+        assert f"\n  {name} " in out
     for name in ("config", "workdir", "input", "output", "host", "port"):
         assert f"--{name}=" in out
 

@@ -57,8 +57,8 @@ def flags(corpus: Path, data: Path, **fields) -> list[str]:
 
 def test_examples_are_tested():
     files = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    # Four are scripts. clean_text is for datatrove, which the tests do not have.
-    scripts = {"clean_text", "cross_validate", "docstrings", "search_texts"}
+    # Two are scripts. clean_text is for datatrove, which the tests do not have.
+    scripts = {"clean_text", "docstrings"}
     tasks = {"multi_task", "answerable"}  # tasks_test.py
     others = {"layerwise", "teacher", "running_mean", "__init__"}
     assert files == {*NAMES} | others | scripts | tasks

@@ -6,15 +6,12 @@ import pytest
 
 PROGRAMS = (
     *("insight.attention_plot", "insight.probes"),
-    *("sweeps.sweep", "claims.leak", "claims.learning_curves"),
+    *("claims.leak", "claims.learning_curves"),
     *("paper.features", "paper.__main__", "paper.budget", "speed.gpu_suite"),
 )
 MINI = "mini"
 PAPER = "table5 --size=tiny --corpus=pydocs --data=DATA"
 WRONG = {
-    "sweeps.sweep --config=configs/tiny.py --grid=seed=1,0 --together": "consecutive",
-    "sweeps.sweep --config=configs/tiny.py --grid=optimizer.rate=1": "optimizer.rate",
-    "sweeps.sweep --config=configs/tiny.py --grid=seed=1..2": "a range needs --trials",
     "paper.__main__ table9": "table9: no such table; choose one of table1",
     "paper.__main__ table1 --weights=nowhere": "nowhere: no such folder",
     f"paper.__main__ {PAPER} --config.task.objective=ltr": "sets task.objective it",

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_jax import commands
 from bert_jax.config import command_line, configuration, fields, help
 from bert_jax.config.configuration import check_config
 from bert_jax.families.elmo import fields as elmo
@@ -126,8 +127,8 @@ def options_of(module: str, words: Sequence[str], monkeypatch):
     return found
 
 
-def check_experiment(module: str, words: Sequence[str], monkeypatch) -> None:
-    """Parses an experiment's options, and the config's fields among them."""
+def check_program(module: str, words: Sequence[str], monkeypatch) -> None:
+    """Parses a program's options, and the config's fields among them."""
     if not words or module in NOT_PARSED:  # only named
         assert importlib.util.find_spec(module)
         return
@@ -136,6 +137,11 @@ def check_experiment(module: str, words: Sequence[str], monkeypatch) -> None:
     if words == ["--help"]:
         return
     options, rest = options_of(module, words, monkeypatch)
+    if module == "bert_jax.commands.cross_validate":
+        _, _, *given = rest
+        known = [text for text in given if not text.startswith(("recipe=", "model="))]
+        check_fields([f"--config.{text}" for text in known])
+        return
     for text in getattr(options, "grid", None) or ():
         field, _, values = text.partition("=")
         if options.trials:
@@ -203,10 +209,13 @@ def test_command_is_one_that_the_program_takes(command, own_files, monkeypatch):
     elif program == "python":
         flag, module, *rest = words
         assert flag == "-m"
+        if module == "bert_jax":
+            assert rest[0] in commands.NAMES
+            module = f"bert_jax.commands.{rest.pop(0).replace('-', '_')}"
         if module in MAINS and rest:
             check_main(rest, own_files)
         elif module not in MAINS:
-            check_experiment(module, rest, monkeypatch)
+            check_program(module, rest, monkeypatch)
     else:
         check_pip(words)
 

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # them. A new module needs a file, and a line leaves when its module gets one.
 NONE = {
     "": "__main__ describe evaluate export family main types",
+    "commands": "command_line plots report",
     "config": "command_line common_fields field recipes task_fields",
     "convert": "parameters tensors",
     "data": "atomic_folder writing",

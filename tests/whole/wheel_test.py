@@ -14,6 +14,7 @@ from tests import runs
 
 pytestmark = pytest.mark.slow
 MAIN = (sys.executable, "-m", "bert_jax.main")
+COMMAND = (sys.executable, "-m", "bert_jax")
 TINY = (
     *(
         "--config=tiny:recipe=plain",
@@ -27,6 +28,9 @@ TEXT = (
     *("--config=configs/finetune/text.py:recipe=tiny", "--config.init_from=mini"),
     *("--config.task.train_file=rows.csv", "--config.task.dev_file=rows.csv"),
     *("--config.train.num_steps=2", "--config.task.max_seq_length=16"),
+)
+ROWS = "text,label\n" + "".join(
+    f"good film {n},yes\nbad film {n},no\n" for n in range(4)
 )
 
 
@@ -75,8 +79,7 @@ def test_configs_and_mini_are_found_from_any_folder(run):
     text = "\n".join(f"the cat sees dog number {x}.\n\na dog\n\n" for x in range(30))
     (run.project / "text.txt").write_text(text)
     run(*MAIN, *TINY)
-    rows = "text,label\n" + "good film,yes\nbad film,no\n" * 4
-    (run.project / "rows.csv").write_text(rows)
+    (run.project / "rows.csv").write_text(ROWS)
     run(*MAIN, *TEXT, "--workdir=fit")
     answers = run(*MAIN, "--mode=predict", "--workdir=fit", "--input=rows.csv")
     assert len(answers.splitlines()) == 8
@@ -87,6 +90,23 @@ def test_configs_and_mini_are_found_from_any_folder(run):
         print(bert_jax.load("mini").fill_mask("The United [MASK] of America.")[0][0])
     """
     assert "states" in run(sys.executable, "-c", program)
+
+
+def test_commands_are_in_the_wheel(run):
+    (run.project / "rows.csv").write_text(ROWS)
+    given = ("init_from=mini", "recipe=tiny", "train.num_steps=2")
+    out = run(*COMMAND, "cross-validate", "rows.csv", "folds", "--folds=2", *given)
+    assert out.splitlines()[-1].endswith("over 2 parts")
+    lines = (run.project / "folds/2_folds/out_of_fold.jsonl").read_text().splitlines()
+    assert [json.loads(line)["gold"] for line in lines] == ["yes", "no"] * 4
+    given = ("--model=mini", "--texts=rows.csv", "--query=good film 3", "--top=2")
+    out = run(*COMMAND, "search", *given)
+    assert out.splitlines()[0] == "1.000  rows.csv:8: good film 3"
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    given = ("--grid=optimizer.learning_rate=1e-4,1e-3", "--output=grid")
+    out = run(*COMMAND, "sweep", *TEXT, *given)
+    assert "optimizer.learning_rate=1e-4" in out
+    assert (run.project / "grid" / "scores.png").is_file()
 
 
 def test_a_wheel_serves(run):
