@@ -1,4 +1,4 @@
-"""Trains the runs of an experiment one after the other, and resumes where it stopped.
+"""Trains the runs of a command one after the other, and resumes where it stopped.
 
 A run that has ended well has `result.json` in its folder. `FOLDER.log` next to it has
 the run's output.
