@@ -22,8 +22,8 @@ from typing import Any
 from bert_jax.data import atomic_folder, workers
 from bert_jax.runtime import storage
 
-# The distributions of an install with the extra `pretrain` only, so that a test tool does
-# not change the corpus. A distribution that is not installed is left out.
+# The distributions of an install with the extra `pretrain` only, so that a test tool
+# does not change the corpus. A distribution that is not installed is left out.
 _DISTRIBUTIONS = """
     absl-py aiofiles anyio array_record attrs certifi charset-normalizer click
     cloudpickle dm-tree docstring_parser etils filelock flax fsspec
