@@ -83,7 +83,8 @@ def _nearest(
         indices = np.pad(indices, more)
         scores[row, place], indices[row, place] = cosines[wanted], first + column
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        scores, indices = (np.take_along_axis(x, best, 1) for x in (scores, indices))
+        scores = np.take_along_axis(scores, best, axis=1)
+        indices = np.take_along_axis(indices, best, axis=1)
     return Found(scores, indices)
 
 

@@ -9,7 +9,9 @@ TEXTS is a file of rows with a `text` (.csv, .tsv, .jsonl, .parquet), a .txt wit
 in each line, a .md with one in each paragraph, or a folder of .txt and .md files with
 one in each paragraph. Their vectors are computed once, also for several queries, which
 are the lines of standard input where there is no --query. An answer has the cosine, the
-location of the text, and its first 100 characters.
+location of the text, and its first 100 characters. READER is a run of pairs
+(configs/finetune/text.py with task.text_b), which reads the nearest texts beside the
+query. Its score is then shown, and decides the order (docs/search.md).
 """
 
 import itertools
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bert_jax import pretrained
+from bert_jax import pretrained, search
 from bert_jax.commands import command_line, plots
 from bert_jax.data.lines import decode_lines, read_lines, uncompressed_name
 from bert_jax.data.tables import ColumnSpec, read_table, require_string
@@ -45,11 +47,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--texts", required=True, help="a file or a folder")
     parser.add_argument("--query", help="default: each line of standard input")
     parser.add_argument("--top", default=10, type=int, help="texts to print")
+    parser.add_argument("--reader", default="", help="a model of pairs, to reorder by")
+    parser.add_argument("--read", default=50, type=int, help="texts that it reads")
     parser.add_argument(
         "--map", default="", help="a picture to write, .png, .pdf, .svg"
     )
     options = parser.parse_args(argv)
-    command_line.check_counts(options, "top")
+    command_line.check_counts(options, "top", "read")
     if options.map:
         if not options.map.endswith(PICTURES):
             raise UserError(f"--map={options.map}: must end in {', '.join(PICTURES)}")
@@ -60,7 +64,9 @@ def main(argv: Sequence[str]) -> int:
     set_up_logging()
     environment.keep_programs()
     model = pretrained.load(options.model)
-    vectors = unit_vectors(model.sentences([text for _, text in named]))
+    reader = pretrained.load(options.reader) if options.reader else None
+    texts = [text for _, text in named]
+    vectors = unit_vectors(model.sentences(texts))
     if options.map:
         files = [where.rpartition(":")[0] for where, _ in named]
         picture = plots.save(
@@ -74,10 +80,15 @@ def main(argv: Sequence[str]) -> int:
     for query in queries:
         if options.query is None:
             print(escape_controls(query))
-        (asked,) = unit_vectors(model.sentences([query]))
-        for cosine, index in nearest(vectors, asked, options.top):
+        asked, top = model.sentences([query]), options.top
+        found = search.top_k(asked, vectors, top if reader is None else options.read)
+        if reader is not None:
+            near = [texts[index] for index in found.indices[0]]
+            order = search.rerank(query, near, reader)
+            found = search.Found(order.scores, found.indices[:, order.indices[0]])
+        for score, index in zip(found.scores[0][:top], found.indices[0], strict=False):
             where, text = named[index]
-            print(escape_controls(f"{cosine:.3f}  {where}: {text:.100}"))
+            print(escape_controls(f"{score:.3f}  {where}: {text:.100}"))
         sys.stdout.flush()
     return 0
 
@@ -108,20 +119,6 @@ def read_texts(source: str) -> Iterator[tuple[str, str]]:
         for where, row in read_table(source, ColumnSpec(("text",), alone=True)):
             if text := require_string(row["text"], where, "text").strip():
                 yield where, text
-
-
-def nearest(
-    vectors: Vectors, query: Float[np.ndarray, " size"], count: int
-) -> list[tuple[float, int]]:
-    """Returns the cosine and the index of the texts nearest to a query, in order.
-
-    Args:
-      vectors, query: Vectors of length 1.
-      count: Maximum number of texts.
-    """
-    cosines = vectors @ query
-    order = np.argsort(-cosines, kind="stable")[:count]
-    return [(float(cosines[index]), int(index)) for index in order]
 
 
 def project(vectors: Vectors) -> Float[np.ndarray, "texts 2"]:

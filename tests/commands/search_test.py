@@ -46,19 +46,30 @@ def test_texts_and_their_locations(tmp_path):
     assert [*search.read_texts(page)] == expected
 
 
-def test_nearest_is_that_of_a_loop():
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(20, 4)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    query = vectors[7]
-    by_hand = sorted(
-        ((sum(map(float, row * query)), n) for n, row in enumerate(vectors)),
-        reverse=True,
-    )
-    found = search.nearest(vectors, query, 5)
-    assert [index for _, index in found] == [index for _, index in by_hand[:5]]
-    assert found[0][1] == 7 and found[0][0] == pytest.approx(1.0)
-    assert len(search.nearest(vectors, query, 50)) == 20
+class Stub:
+    """A model of vectors, and one of pairs, by the numbers that texts are."""
+
+    labels = ("no", "yes")
+
+    def sentences(self, texts):
+        turns = np.deg2rad([float(text) for text in texts])
+        return np.stack([np.cos(turns), np.sin(turns)], axis=1)
+
+    def predict(self, rows):
+        return [{"scores": {"no": 0.0, "yes": int(x["text_b"]) / 100}} for x in rows]
+
+
+def test_reader_orders_the_nearest_texts(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a.txt").write_text("10\n20\n30\n40\n50\n")
+    monkeypatch.setattr(search.pretrained, "load", lambda name: Stub())
+    given = ["--model=m", f"--texts={tmp_path / 'a.txt'}", "--query=12", "--top=2"]
+    assert search.main(given) == 0
+    found = [x.rpartition(": ")[2] for x in capsys.readouterr().out.splitlines()]
+    assert found == ["10", "20"]
+    assert search.main([*given, "--reader=r", "--read=3"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"0.300  {tmp_path / 'a.txt'}:3: 30"
+    assert second == f"0.200  {tmp_path / 'a.txt'}:2: 20"
 
 
 def test_projection_keeps_what_varies_most():
