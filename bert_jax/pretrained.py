@@ -36,10 +36,9 @@ from bert_jax.models.stacking import attention_probabilities
 from bert_jax.runtime import hub, storage
 from bert_jax.tasks import row_files
 from bert_jax.tasks.embeddings.task import EmbeddingTask, unit_vectors
-from bert_jax.tasks.reasons import Reasons
 from bert_jax.tasks.task import ApplyFn, Predictor
 from bert_jax.training import run_config, setup, sharding
-from bert_jax.training.inference import Answerer
+from bert_jax.training.inference import Answerer, find_predictor
 from bert_jax.types import Arrays
 from bert_jax.workdir import folder as workdir
 
@@ -126,7 +125,7 @@ class Bert:
             configuration.with_defaults(), (), jax.devices()[:1]
         )
         self._extracting: dict[tuple, Answerer] = {}  # by the fields of `Extractor`
-        self._answering: dict[int, Answerer] = {}  # by the number of reasons
+        self._answering: dict[tuple, Answerer] = {}  # by what `predict` is asked
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -250,7 +249,14 @@ class Bert:
     ) -> Answerer:
         return Answerer(predictor, params, self._mesh, rows, self.config)
 
-    def predict(self, rows: Any, *, reasons: int = 0) -> Any:
+    def predict(
+        self,
+        rows: Any,
+        *,
+        reasons: int = 0,
+        labels: Sequence[str] = (),
+        hypothesis: str = "This example is {}.",
+    ) -> Any:
         """Answers rows as `--mode=predict` does.
 
         Args:
@@ -258,6 +264,9 @@ class Bert:
             data frame (pandas, polars), a table of Arrow, or a column of texts. Values
             are read as `data.tables.plain_value` has them.
           reasons: Words that speak for each answer, see `tasks.reasons.Reasons`.
+          labels: Classes for a model of natural language inference, see
+            `tasks.zero_shot.ZeroShot`. Empty means the model's own.
+          hypothesis: Sentence that a text of a class entails.
 
         Returns:
           A list with each row and the task's additions: `masks` (`next`, left to
@@ -276,7 +285,7 @@ class Bert:
         plain = tables.python_rows(given)
         answers = []
         if plain:
-            predicting = self._predicting(reasons)
+            predicting = self._predicting(reasons, tuple(labels), hypothesis)
             answers = predicting.answer(plain)
             _log_notices(predicting)
         if is_frame:
@@ -402,20 +411,19 @@ class Bert:
         cast(Extractor, answerer.predictor).warn()
         return answers
 
-    def _predicting(self, reasons: int) -> Answerer:
+    def _predicting(self, *asked: Any) -> Answerer:
         """Returns the answerer of the task that the weights record, or of their head's.
 
         Args:
-          reasons: Words that speak for each answer.
+          asked: Values of `config.predict`: reasons, labels, hypothesis.
         """
-        if reasons not in self._answering:
+        if asked not in self._answering:
             task, params, report = self._recorded
-            predictor = task.predictor(report.missing)
-            if reasons:
-                predictor = Reasons(predictor, reasons)
+            options = dict(zip(("reasons", "labels", "hypothesis"), asked, strict=True))
+            predictor = find_predictor(task, report.missing, options)
             size = task.config.predict.batch_size
-            self._answering[reasons] = self._answerer(predictor, params, size)
-        return self._answering[reasons]
+            self._answering[asked] = self._answerer(predictor, params, size)
+        return self._answering[asked]
 
     @functools.cached_property
     def _recorded(self) -> tuple[Any, Any, merge.Report]:

@@ -600,6 +600,19 @@ FIELDS: dict[str, Field] = {
         doc="Words of each text whose score says how much they speak for its class or "
         "number (gradient x input), the strongest first. 0 means none.",
     ),
+    "predict.labels": Field(
+        (),
+        duplicate_error,
+        fixed_by="none",
+        doc="Classes that a model of natural language inference was not trained on "
+        "(zero-shot). Empty means the model's own.",
+    ),
+    "predict.hypothesis": Field(
+        "This example is {}.",
+        fixed_by="none",
+        doc="Sentence that a text of a class entails, with {} for a name of "
+        "predict.labels",
+    ),
     "predict.batch_size": Field(
         32,
         COUNT,

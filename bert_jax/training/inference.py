@@ -3,7 +3,7 @@ evaluation on the devices."""
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -29,6 +29,7 @@ from bert_jax.tasks.task import (
     Task,
     require_finite,
 )
+from bert_jax.tasks.zero_shot import ZeroShot
 from bert_jax.training import setup, sharding
 from bert_jax.training.seeds import Seeds
 from bert_jax.workdir import folder as workdir
@@ -209,11 +210,30 @@ def restore_answerer(task: Task, folder: Path) -> Answerer:
     restored = setup.restored_params(task, folder, unused)
     if workdir.has_config(folder):
         workdir.warn_unfitted(task.config.task, restored.fitted)
-    predictor = task.with_fitted(restored.fitted).predictor(restored.missing)
-    if task.config.predict.reasons:
-        predictor = Reasons(predictor, task.config.predict.reasons)
+    predictor = find_predictor(task.with_fitted(restored.fitted), restored.missing)
     rows = task.config.predict.batch_size
     return Answerer(predictor, restored.params, restored.mesh, rows, task.model_config)
+
+
+def find_predictor(
+    task: Task, missing: Collection[str], options: Mapping[str, Any] | None = None
+) -> Predictor:
+    """Returns the predictor that `config.predict` asks for.
+
+    Args:
+      missing: Parts that the weights lack.
+      options: Values in place of those of `config.predict`.
+
+    Raises:
+      UserError: It is for another task.
+    """
+    chosen = {**task.config.predict, **(options or {})}
+    predictor = task.predictor(missing)
+    if chosen["labels"]:
+        predictor = ZeroShot(predictor, chosen["labels"], chosen["hypothesis"])
+    if chosen["reasons"]:
+        predictor = Reasons(predictor, chosen["reasons"])
+    return predictor
 
 
 def jit_outputs(function: ApplyFn, mesh: Mesh) -> Any:

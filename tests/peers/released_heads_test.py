@@ -127,6 +127,27 @@ def test_classifier(released, family, labels, problem):
         assert answer["scores"] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_classes_of_a_model_of_inference(transformers, released, family):
+    """Zero-shot, beside the pipeline."""
+    named = ("contradiction", "Entailment", "neutral")
+    folder, model, tokenizer = released(family, "ForSequenceClassification", named)
+    model.config.id2label = dict(enumerate(named))
+    model.config.label2id = {name: i for i, name in enumerate(named)}
+    pipeline = transformers.pipeline(
+        "zero-shot-classification", model=model, tokenizer=tokenizer
+    )
+    labels, hypothesis = ["dog", "lazy cats", "fox"], "it is {} while it go"
+    texts = [PAIRS[0]["text"], "seven cats", LONG["text"][:60]]
+    answers = bert_jax.load(folder).predict(texts, labels=labels, hypothesis=hypothesis)
+    theirs = pipeline(texts, labels, hypothesis_template=hypothesis)
+    for answer, expected in zip(answers, theirs, strict=True):
+        assert [*answer["scores"]] == labels
+        assert answer["label"] == expected["labels"][0]
+        pairs = zip(expected["labels"], expected["scores"], strict=True)
+        assert answer["scores"] == pytest.approx(dict(pairs), abs=1e-5)
+
+
 WORDS = ["the", "lazy", "cats", "watched", "seven", "foxes"]
 
 
