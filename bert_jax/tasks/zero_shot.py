@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Array
-from scipy import special
 
 from bert_jax.data.rows import Feature, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
+from bert_jax.scores.classification import softmax
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.task import Outputs, Predictor, require_text
 from bert_jax.tasks.text import Text
@@ -87,7 +87,7 @@ class ZeroShot(Predictor):
     ) -> list[dict[str, Any]]:
         """Returns `label` and `scores`."""
         logits = np.array([x["logits"][self._entailment] for x in outputs], np.float64)
-        shares = special.softmax(logits.reshape(-1, len(self._labels)), axis=-1)
+        shares = softmax(logits.reshape(-1, len(self._labels)))
         return [
             {
                 "label": self._labels[int(np.argmax(row))],

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy import special
 
 from bert_jax import tokenization
 from bert_jax.data import word_splitting
@@ -22,6 +21,7 @@ from bert_jax.data.rows import Feature
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.models import crf
+from bert_jax.scores.classification import softmax
 from bert_jax.tasks.cross_entropy import class_cross_entropy
 from bert_jax.tasks.definition import NO_LABEL, Answers, TaskDefinition, numbered_lines
 from bert_jax.tasks.ner import data as tagged
@@ -232,7 +232,7 @@ class Ner(TaskDefinition):
             if "tags" in output:
                 tags, shares = output["tags"][words], output["probability"][words]
             else:
-                every = special.softmax(output["logits"][words], axis=-1)
+                every = softmax(output["logits"][words])
                 tags, shares = every.argmax(axis=-1), every.max(axis=-1)
             answer.tags.extend(self.labels[i] for i in tags)
             answer.probabilities.extend(shares.tolist())
