@@ -217,7 +217,8 @@ async def _content(request: Request) -> Any:
 def about_task(task: Task, folder: Path) -> dict[str, Any]:
     """Returns what /health, the page and /openapi.json say of the model.
 
-    `example` is a row of the task. A custom task has texts.
+    `example` is a row of the task, of the run's dev data if its predictions have one. A
+    custom task has texts.
     """
     name, config = task.config.task.name, task.config
     known = {"squad": ["question", "context"], "swag": ["context", "endings"]}
@@ -229,6 +230,7 @@ def about_task(task: Task, folder: Path) -> dict[str, Any]:
     words = task.tokenizer.get_vocab() if name == "pretraining" else {}
     word = next((m for m in ("[MASK]", "<mask>") if m in words), "river")
     example = EXAMPLE | {"text": f"Mary Smith sat by the {word} in Paris."}
+    example |= {name: x for name, x in _first_prediction(folder).items() if x}
     return {
         "status": "ok",
         "task": name,
@@ -237,6 +239,15 @@ def about_task(task: Task, folder: Path) -> dict[str, Any]:
         "labels": list(getattr(task, "labels", ())),
         "example": {field: example[field] for field in fields},
     }
+
+
+def _first_prediction(folder: Path) -> dict[str, Any]:
+    """Returns the first row of dev that the run has answered, or none."""
+    place = folder / "predictions" / "dev.jsonl"
+    if not place.exists():
+        return {}
+    with place.open(encoding="utf-8") as lines:
+        return dict(json.loads(next(lines, "{}")))
 
 
 def openapi(about: dict[str, Any]) -> dict[str, Any]:

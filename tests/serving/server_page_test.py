@@ -25,9 +25,20 @@ ANSWERS = {
     "classes": {"label": "good", "scores": {"bad": 0.25, "good": 0.75}},
     "entities": {
         "entities": [
-            {"type": "PER", "start": 2, "end": FOX.index(" lives")},
-            {"type": "LOC", "start": FOX.index("Paris"), "end": FOX.index(".")},
+            {"label": "PER", "start": 2, "end": FOX.index(" lives")},
+            {"label": "LOC", "start": FOX.index("Paris"), "end": FOX.index(".")},
         ]
+    },
+    "labels": {"labels": ["b"], "scores": {"a": 0.25, "b": 0.75, "c": 0.1}},
+    "number": {"score": 2.5},
+    "vector": {"vector": [0.5] * 12, "similarity": 0.25},
+    "reasons": {
+        "label": "good",
+        "scores": {"good": 1.0},
+        "reasons": [
+            {"text": "Paris", "start": 30, "end": 35, "field": "text", "score": 0.5},
+            {"text": "John", "start": 2, "end": 6, "field": "text", "score": -0.25},
+        ],
     },
     "squad": {"context": "In May.", "answer": "May", "start": 3, "end": 6},
     "error": None,
@@ -125,6 +136,30 @@ def test_example_is_answered_and_listed(answer, browser):
     assert browser.title == "Tags of words · mine"
     chips = browser.find_elements("css selector", "#about .chip")
     assert [chip.text for chip in chips] == ["PER", "LOC"]
+
+
+@pytest.mark.slow
+def test_labels_that_are_given_are_marked(answer):
+    bars = answer("labels").find_elements("css selector", ".bar")
+    assert [x.text.split("\n")[0] for x in bars] == ["\u2713 b", "a", "c"]
+    given = [x.get_attribute("class") for x in bars]
+    assert given == ["bar given", "bar", "bar"]
+
+
+@pytest.mark.slow
+def test_numbers_and_vectors_are_shown_as_such(answer):
+    assert answer("number").find_element("css selector", "h2").text == "2.500"
+    found = answer("vector")
+    assert found.find_element("css selector", "h2").text == "similarity 0.250"
+    said = found.find_element("css selector", "p").text
+    assert said == f"a vector of 12 numbers: {', '.join(['0.500'] * 8)}, ..."
+
+
+@pytest.mark.slow
+def test_reasons_are_marked_by_their_signs(answer):
+    marks = answer("reasons").find_elements("css selector", "mark")
+    assert [mark.text for mark in marks] == ["John-0.25", "Paris0.50"]
+    assert [x.get_attribute("class") for x in marks] == ["kind6", "kind2"]
 
 
 @pytest.mark.slow
