@@ -243,6 +243,18 @@ def _results(tag: str, scores: Mapping[str, Mapping[str, float]]) -> list[dict]:
     ]
 
 
+def _inherited(source: str) -> dict[str, Any]:
+    """Returns `language` and `license` of the card in the folder of weights from which
+    a run began, as far as it has them."""
+    card = Path(source or "nowhere", "README.md")
+    if not card.is_file():
+        return {}
+    from huggingface_hub import metadata_load  # slow
+
+    fields = metadata_load(card) or {}
+    return {name: fields[name] for name in ("language", "license") if name in fields}
+
+
 def _card(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     """Returns README.md: the model, how to open it, its scores, how it was trained.
 
@@ -259,9 +271,11 @@ def _card(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     header += f"base_model: {base}\n" if source.startswith(hub.PREFIX) else ""
     tag = "sentence-similarity" if weights.vectors is not None else _pipeline_tag(what)
     header += f"pipeline_tag: {tag}\n"
+    for field, value in _inherited(source).items():
+        header += f"{field}: {json.dumps(value)}\n"  # JSON is YAML
     if scores := provenance.get("scores"):
         index = [{"name": name, "results": _results(tag, scores)}]
-        header += f"model-index: {json.dumps(index)}\n"  # JSON is YAML
+        header += f"model-index: {json.dumps(index)}\n"
     count = sum(np.size(leaf) for leaf in jax.tree.leaves(weights.params))
     text = f"""---
 {header}---

@@ -89,6 +89,14 @@ def test_card_has_the_thresholds_and_how_vectors_are_made(make_folder, tmp_path)
         (x.dataset_name, x.metric_type, x.metric_value) for x in data.eval_results
     ]
     assert results == [("dev", "accuracy", 0.9123), ("dev", "f1:a: 'b'", 0.5)]
+    (tmp_path / "base").mkdir()
+    begun = "---\nlanguage:\n- en\n- de\nlicense: apache-2.0\ntags: [x]\n---\n# Base\n"
+    (tmp_path / "base" / "README.md").write_text(begun)
+    facts["config"]["init_from"] = str(tmp_path / "base")
+    export.export_folder(found, None, tmp_path / "tuned", facts)
+    data = huggingface_hub.ModelCard.load(tmp_path / "tuned" / "README.md").data
+    assert (data.language, data.license) == (["en", "de"], "apache-2.0")
+    assert data.base_model is None and data.tags == ["bert_jax"]
     vectors = TextVectors("cls", (), True, 9, "query: ", dimensions=(4, 8))
     found = dataclasses.replace(found, vectors=vectors)
     export.export_folder(found, None, tmp_path / "vectors", {})
