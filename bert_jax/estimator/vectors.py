@@ -140,6 +140,7 @@ class BertFewShot(ClassifierMixin, Trained):
             "train.num_epochs": 1.0,
             "train.batch_size": min(self.batch_size, len(rows)),
             "task.max_seq_length": self.max_seq_length,
+            "task.loss": "squared_error",
             "optimizer.learning_rate": float(self.learning_rate),
             "seed": seed,
             **(self.fields or {}),
