@@ -101,7 +101,7 @@ def _run(argv: Sequence[str]) -> None:
         case "extract":
             modes.extract(config, line.workdir, line.input, line.output, fields)
         case "export":
-            modes.export(config, line.workdir, line.output, fields)
+            modes.export(config, line.workdir, line.output, fields, line.onnx)
         case "describe":
             modes.describe(config, line.workdir, line.output, fields)
 

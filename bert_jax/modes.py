@@ -125,12 +125,16 @@ def extract(
 
 
 def export(
-    config: ConfigDict | None, workdir: str, target: str, fields: Fields = NO_FIELDS
+    config: ConfigDict | None,
+    workdir: str,
+    target: str,
+    fields: Fields = NO_FIELDS,
+    onnx: str = "",
 ) -> None:
     """Writes a Hugging Face model folder, see `export.export`."""
     check_output("export", target)
     config = make_config(config, workdir, fields, is_inference=True)
-    exporting.export(storage.storage_path(workdir), config, target)
+    exporting.export(storage.storage_path(workdir), config, target, onnx)
 
 
 def describe(

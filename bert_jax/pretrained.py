@@ -184,20 +184,25 @@ class Bert:
                 raise ValueError(f"{name} must be in [0, {size})")
         return self._run(self.params, ids, mask, segments, attentions=attentions)
 
-    def save(self, folder: str | os.PathLike[str], params: Any = None) -> None:
+    def save(
+        self, folder: str | os.PathLike[str], params: Any = None, *, onnx: str = ""
+    ) -> None:
         """Writes a Hugging Face folder, as `--mode=export` does.
 
         Args:
           folder: A new or empty folder.
           params: Parameters like `params`, which have been trained further. None means
             the loaded ones.
+          onnx: `float32` or `int8`, for an ONNX graph too, as `--onnx`. Empty means
+            none.
 
         Raises:
-          UserError: The folder has files, or `transformers` has no such model.
+          UserError: The folder has files, or `transformers` has no such model, or
+            there is no ONNX graph of it.
         """
         target = pathlib.Path(folder)
         given = None if params is None else jax.device_get(params)
-        weights.find_source(self._path).export(target, params=given)
+        weights.find_source(self._path).export(target, params=given, onnx=onnx)
 
     def encode(self, texts: Any, texts_b: Any = None) -> Encoded:
         """Encodes texts, or pairs of texts.

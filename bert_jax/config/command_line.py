@@ -13,6 +13,7 @@ from bert_jax.errors import UserError
 # These train nothing.
 INFERENCE_MODES = ("evaluate", "predict", "serve", "extract", "export")
 MODES = ("train", "prepare", *INFERENCE_MODES, "describe")
+ONNX_DTYPES = ("float32", "int8")  # of the weights in an exported ONNX graph
 
 
 class CommandLine(NamedTuple):
@@ -26,6 +27,7 @@ class CommandLine(NamedTuple):
     output: str = "-"
     host: str = "127.0.0.1"
     port: int = 8000
+    onnx: str = ""
     config: str = ""  # empty if not given
 
 
@@ -38,10 +40,10 @@ def parse_flags(argv: Sequence[str]) -> CommandLine:
     parser = argparse.ArgumentParser(
         add_help=False, allow_abbrev=False, exit_on_error=False
     )
+    choices = {"mode": MODES, "onnx": ONNX_DTYPES}
     for flag, default in CommandLine._field_defaults.items():
-        choices = MODES if flag == "mode" else None
-        kind = type(default)
-        parser.add_argument(f"--{flag}", default=default, type=kind, choices=choices)
+        kind, only = type(default), choices.get(flag)
+        parser.add_argument(f"--{flag}", default=default, type=kind, choices=only)
     parser.add_argument("--help", "-h", action="store_true")
     try:
         parsed, rest = parser.parse_known_args(argv)
@@ -52,6 +54,8 @@ def parse_flags(argv: Sequence[str]) -> CommandLine:
             raise _no_flag(text, vars(parsed))
     if not 0 <= parsed.port <= 65535:
         raise UserError(f"--port={parsed.port}: must be from 0 to 65535")
+    if parsed.onnx and parsed.mode != "export":
+        raise UserError(f"--onnx={parsed.onnx}: is for --mode=export")
     name = parsed.config and files.config_name(parsed.config)
     parsed.workdir = parsed.workdir or str(Path("runs", name))
     return CommandLine(overrides=rest, **vars(parsed))

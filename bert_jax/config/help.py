@@ -23,7 +23,7 @@ modes
   extract   the same in, vectors of the model's layers out
               --mode=extract --workdir=runs/mine --input=rows.jsonl --output=new.jsonl
   export    writes a Hugging Face model folder (hf upload sends it to the Hub)
-              --mode=export --workdir=runs/mine --output=FOLDER
+              --mode=export --workdir=runs/mine --output=FOLDER [--onnx=float32]
   describe  shows the config, parameters, FLOPs and memory; runs nothing
               --mode=describe --config=configs/large.py
 
@@ -39,6 +39,7 @@ flags
   --workdir=FOLDER                of the run; runs/NAME-OF-THE-CONFIG by default
   --input=FILE, --output=FILE     what a mode reads, writes; -: standard input, output
   --host=ADDRESS, --port=NUMBER   where serve listens: 127.0.0.1 and 8000 by default
+  --onnx=float32, --onnx=int8     also exports an ONNX graph, with int8 a second one
 
 --config=FILE --help shows what a config is for, and the fields that its task reads.
 In configs/:

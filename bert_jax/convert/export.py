@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.convert import peft, sentence_transformers
+from bert_jax.convert import onnx_graph, peft, sentence_transformers
 from bert_jax.convert.layout import Weights
 from bert_jax.convert.tensors import WEIGHTS
 from bert_jax.data.texts import sorted_labels
@@ -47,6 +47,7 @@ def export_folder(
     tokenizer: Tokenizer | None,
     folder: Path,
     provenance: Mapping[str, Any],
+    onnx: str = "",
 ) -> None:
     """Writes a model folder, complete or not at all.
 
@@ -58,9 +59,10 @@ def export_folder(
       folder: A new or empty folder.
       provenance: JSON, saved in config.json under `bert_jax`. Its `max_seq_length` is
         the length to which the tokenizer truncates, if requested.
+      onnx: One of `command_line.ONNX_DTYPES`, for an ONNX graph too. Empty means none.
 
     Raises:
-      UserError: The folder has files.
+      UserError: The folder has files, or the model cannot be exported.
       OSError: The disk is full, or the folder cannot be made.
     """
     folder = folder.absolute()
@@ -68,6 +70,8 @@ def export_folder(
     _check_architecture(weights, provenance)
     if weights.vectors is not None:
         sentence_transformers.check_export(weights.vectors)
+    if onnx:
+        onnx_graph.check(weights, onnx)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with storage.name_full_disk(folder), storage.temporary_folder(folder) as new:
         _write_folder(weights, tokenizer, new, provenance, folder.name)
@@ -87,6 +91,8 @@ def export_folder(
             base, model = config["init_from"], config["model"]
             if not peft.write(weights, base, model["lora_alpha"], new / ADAPTER):
                 log.warning("exported without %s/: not PEFT's form", ADAPTER)
+        if onnx:
+            onnx_graph.write(weights, onnx, new / onnx_graph.FOLDER)
         new.rename(folder)  # also onto an empty folder
 
 

@@ -175,7 +175,11 @@ class Source:
         )
 
     def export(
-        self, target: Path, name: str = "", params: Params | None = None
+        self,
+        target: Path,
+        name: str = "",
+        params: Params | None = None,
+        onnx: str = "",
     ) -> None:
         """Writes a model folder. Arguments and errors are those of `read` and
         `export.export_folder`.
@@ -204,7 +208,7 @@ class Source:
         if (vectors := self.text_vectors()) is not None:
             params = {sentence_transformers.DENSE: self.dense(), **weights.params}
             weights = dataclasses.replace(weights, params=params, vectors=vectors)
-        export.export_folder(weights, tokenizer, folder, provenance)
+        export.export_folder(weights, tokenizer, folder, provenance, onnx)
 
 
 class HuggingFace(Source):

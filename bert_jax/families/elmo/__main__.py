@@ -58,6 +58,8 @@ def run(argv: Sequence[str]) -> None:
             modes.evaluate(config, line.workdir, values)
         case "extract":
             modes.extract(line.workdir, line.input, line.output, values)
+        case "export" if line.onnx:
+            raise UserError(f"--onnx={line.onnx}: an ELMo has no ONNX graph")
         case "export":
             modes.export(line.workdir, line.output)
         case other:
