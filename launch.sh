@@ -4,7 +4,7 @@ set -euo pipefail
 
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
 venv=${BERT_JAX_VENV:-$root/.venv}
-every_extra=test,parity,ahead,report,beam,elmo # what some test needs
+every_extra=test,parity,ahead,report,beam,elmo,onnx # what some test needs
 
 say() { printf '%s\n' "$*" >&2; }
 

@@ -18,33 +18,32 @@ from bert_jax.convert.layout import Weights
 from bert_jax.convert.sentence_transformers import DENSE, TextVectors
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.models.config import MASK_VALUE
+from bert_jax.models.config import MASK_VALUE, BertConfig
 
 FOLDER = "onnx"  # in an export, where optimum and transformers.js look
 _PACKAGES = ("onnx", "onnxruntime")
 _FAMILIES = ("bert", "roberta", "xlm_roberta", "camembert", "distilbert", "mpnet")
-_HEADS = {
-    "masked_lm",
-    "question_answering",
-    "sequence_classification",
-    "token_classification",
-}
+_HEADS = ("masked_lm", "question_answering")
+_HEADS += ("sequence_classification", "token_classification")
 # The first set of operators with a LayerNormalization, and the format of its time.
 _OPSET, _FORMAT = 17, 8
+_FLOAT, _INT64, _BOOL = 1, 7, 9  # onnx.TensorProto's numbers of types
 _MAX_BYTES = 2**31 - 2**24  # of weights in the graph's own file, which protobuf limits
+_LAST = "last_hidden_state"
+_WORDS = "bert.embeddings.word_embeddings.embedding"
 
 
 def check(weights: Weights, dtype: str) -> None:
     """Raises UserError if a model has no graph here, or a package is missing."""
-    config, parts = weights.config, _parts(weights)
+    config, heads = weights.config, _heads(weights)
     if dtype not in ONNX_DTYPES:
         why = f"must be one of {', '.join(ONNX_DTYPES)}"
     elif config.architecture not in _FAMILIES:
         why = f"a model must be of one of these families: {', '.join(_FAMILIES)}"
     elif config.causal:
         why = "a left-to-right model has no graph"
-    elif parts and not parts & _HEADS:
-        why = f"{weights.architecture} has no graph; {', '.join(sorted(_HEADS))} have"
+    elif heads and not heads & {*_HEADS}:
+        why = f"{weights.architecture} has no graph; models with {', '.join(_HEADS)} do"
     elif missing := [x for x in _PACKAGES if not importlib.util.find_spec(x)]:
         why = f"needs {' and '.join(missing)}: pip install 'bert-jax[onnx]'"
     else:
@@ -65,21 +64,19 @@ def write(weights: Weights, dtype: str, folder: Path) -> None:
     import onnx
 
     folder.mkdir()
-    model, path = _build(weights), folder / "model.onnx"
-    size = sum(len(each.raw_data) for each in model.graph.initializer)
-    own_file = f"{path.name}_data"
-    onnx.save(model, path, save_as_external_data=size > _MAX_BYTES, location=own_file)
+    graph, path = _Graph(weights.params), folder / "model.onnx"
+    model = _model(graph, weights)
+    is_large = sum(array.nbytes for array in graph.arrays.values()) > _MAX_BYTES
+    data = f"{path.name}_data"
+    onnx.save(model, path, save_as_external_data=is_large, location=data)
     if dtype == "int8":
         from onnxruntime.quantization import quantize_dynamic
 
-        # The bias of distances is added to every score, and is small.
-        exact = ["position_bias"]
-        target = folder / "model_quantized.onnx"
-        quantize_dynamic(path, target, per_channel=True, nodes_to_exclude=exact)
+        quantize_dynamic(path, folder / "model_quantized.onnx", per_channel=True)
 
 
-def _parts(weights: Weights) -> set[str]:
-    """Returns the heads of which the graph computes one. Vectors of texts have none."""
+def _heads(weights: Weights) -> set[str]:
+    """Returns the heads of which the graph has one. Vectors of texts have none."""
     layout = FAMILIES[weights.config.architecture].layout
     parts = layout.architectures.get(weights.architecture, ())
     return {*parts} - {"pooler"} if weights.vectors is None else set()
@@ -91,13 +88,13 @@ class _Graph:
 
     Attributes:
       params: The model's parameters by path, joined by dots.
-      nodes: The operators, in order.
+      nodes: Arguments of `onnx.helper.make_node` for each operator, in order.
       arrays: The weights and other constants by name.
     """
 
     def __init__(self, params: Mapping[str, Any]):
         self.params: Mapping[str, Any] = flatten_dict(params, sep=".")
-        self.nodes: list[Any] = []
+        self.nodes: list[dict[str, Any]] = []
         self.arrays: dict[str, np.ndarray] = {}
 
     def __call__(
@@ -109,12 +106,10 @@ class _Graph:
           inputs: Names of values, or numbers and lists of integers.
           output: Name of the result. Empty means any.
         """
-        from onnx import helper
-
         names = [x if isinstance(x, str) else self._constant(x) for x in inputs]
         output = output or f"{operator}_{len(self.nodes)}"
-        node = helper.make_node(operator, names, [output], name=output, **attributes)
-        self.nodes.append(node)
+        values = {"op_type": operator, "inputs": names, "outputs": [output]}
+        self.nodes.append({**values, "name": output, **attributes})
         return output
 
     def _constant(self, value: Any) -> str:
@@ -134,10 +129,8 @@ class _Graph:
         return self("Add", product, self.array(f"{module}.bias", bias), output=output)
 
     def norm(self, x: str, module: str, epsilon: float, output: str = "") -> str:
-        scale, bias = (self.array(f"{module}.{name}") for name in ("scale", "bias"))
-        return self(
-            "LayerNormalization", x, scale, bias, epsilon=epsilon, output=output
-        )
+        inputs = (x, self.array(f"{module}.scale"), self.array(f"{module}.bias"))
+        return self("LayerNormalization", *inputs, epsilon=epsilon, output=output)
 
     def activate(self, x: str, name: str) -> str:
         """Adds an activation. ONNX Runtime joins the operators of a GELU again."""
@@ -155,75 +148,69 @@ class _Graph:
         return self("Mul", self("Mul", x, self("Add", inner, 1.0)), 0.5)
 
 
-def _build(weights: Weights) -> Any:
-    """Returns the model: inputs and outputs of any number and length of texts."""
-    from onnx import TensorProto, helper, numpy_helper
+def _model(graph: _Graph, weights: Weights) -> Any:
+    """Returns the model, for any number of texts of any length."""
+    from onnx import helper, numpy_helper
 
-    config, graph = weights.config, _Graph(weights.params)
     batch, length = "batch_size", "sequence_length"
     names = ["input_ids", "attention_mask"]
-    names += ["token_type_ids"] * FAMILIES[config.architecture].has_segments
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.INT64, [batch, length])
-        for name in names
-    ]
+    names += ["token_type_ids"] * FAMILIES[weights.config.architecture].has_segments
+    inputs = dict.fromkeys(names, (batch, length))
     _add_encoder(graph, weights)
+    outputs = {_LAST: (batch, length, weights.config.hidden_size)}
     if weights.vectors is not None:
-        size = _add_vectors(graph, weights.vectors, config.hidden_size)
-        hidden = [batch, length, config.hidden_size]
-        shapes = {"last_hidden_state": hidden, "sentence_embedding": [batch, size]}
-    else:
-        shapes = _add_head(graph, weights, batch, length)
-    outputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in shapes.items()
-    ]
-    arrays = [numpy_helper.from_array(x, name) for name, x in graph.arrays.items()]
+        size = _add_vectors(graph, weights.vectors, weights.config.hidden_size)
+        outputs["sentence_embedding"] = (batch, size)
+    elif heads := _heads(weights):
+        axes = _add_head(graph, weights, heads)
+        is_of_text = "sequence_classification" in heads
+        rows = (batch,) if is_of_text else (batch, length)
+        outputs = {name: (*rows, *own) for name, own in axes.items()}
     made = helper.make_graph(
-        graph.nodes, weights.architecture, inputs, outputs, initializer=arrays
+        [helper.make_node(**node) for node in graph.nodes],
+        weights.architecture,
+        [helper.make_tensor_value_info(x, _INT64, inputs[x]) for x in inputs],
+        [helper.make_tensor_value_info(x, _FLOAT, outputs[x]) for x in outputs],
+        [numpy_helper.from_array(x, name) for name, x in graph.arrays.items()],
     )
-    operators = [helper.make_opsetid("", _OPSET)]
-    model = helper.make_model(
-        made, producer_name="bert_jax", opset_imports=operators, ir_version=_FORMAT
-    )
-    # Nothing is to be done before quantization, which would otherwise log a warning.
+    opsets = [helper.make_opsetid("", _OPSET)]
+    model = helper.make_model(made, opset_imports=opsets, ir_version=_FORMAT)
+    # The graph is ready for quantization, which otherwise warns.
     helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
     return model
 
 
 def _add_encoder(graph: _Graph, weights: Weights) -> None:
-    """Adds embeddings and layers. The result is `last_hidden_state`."""
+    """Adds embeddings and layers, up to `last_hidden_state`."""
     config, epsilon = weights.config, weights.config.layer_norm_eps
     family = FAMILIES[config.architecture]
     length = graph("Gather", graph("Shape", "input_ids"), 1)
-    indices = positions = graph("Range", 0, length, 1)  # [length]
-    if family.layout.first_position:  # counted from padding's, as RoBERTa's are
-        pad = family.layout.first_position - 1
-        real = graph("Not", graph("Equal", "input_ids", pad))
-        real = graph("Cast", real, to=7)  # int64
-        positions = graph("Mul", graph("CumSum", real, 1), real)
-        positions = graph("Add", positions, pad)  # [batch, length]
-    ids: dict[str, Any] = {"word": "input_ids", "position": positions}
+    places = graph("Range", 0, length, 1)  # [length]
+    ids: dict[str, Any] = {"word": "input_ids", "position": places}
+    if (first := family.layout.first_position) > 0:  # RoBERTa's, after padding's
+        real = graph("Not", graph("Equal", "input_ids", first - 1))
+        real = graph("Cast", real, to=_INT64)
+        count = graph("Mul", graph("CumSum", real, 1), real)
+        ids["position"] = graph("Add", count, first - 1)  # [batch, length]
     if "bert.embeddings.token_type_embeddings.embedding" in graph.params:
         ids["token_type"] = "token_type_ids" if family.has_segments else 0
-    first, *others = (
-        graph("Gather", graph.array(f"bert.embeddings.{name}_embeddings.embedding"), x)
-        for name, x in ids.items()
-    )
-    for other in others:
-        first = graph("Add", first, other)
-    hidden = graph.norm(first, "bert.embeddings.layer_norm", epsilon)
-    mask = graph("Cast", "attention_mask", to=1, output="float_mask")
-    hidden_keys = graph("Unsqueeze", graph("Sub", 1.0, mask), [1, 2])
-    bias = graph("Mul", hidden_keys, MASK_VALUE)  # [batch, 1, 1, length]
+    hidden = ""
+    for name, index in ids.items():
+        table = graph.array(f"bert.embeddings.{name}_embeddings.embedding")
+        vectors = graph("Gather", table, index)
+        hidden = graph("Add", hidden, vectors) if hidden else vectors
+    hidden = graph.norm(hidden, "bert.embeddings.layer_norm", epsilon)
+
+    mask = graph("Cast", "attention_mask", to=_FLOAT)
+    padding = graph("Unsqueeze", graph("Sub", 1.0, mask), [1, 2])
+    bias = graph("Mul", padding, MASK_VALUE)  # [batch, 1, 1, length]
     if (by_distance := _biases_by_distance(weights)) is not None:
-        graph.array("bert.relative_bias", by_distance)
-        keys, queries = (graph("Unsqueeze", indices, [axis]) for axis in (0, 1))
+        table = graph.array("bert.relative_bias", by_distance)
+        keys, queries = (graph("Unsqueeze", places, [axis]) for axis in (0, 1))
         after = graph("Sub", keys, queries)  # [queries, keys]
-        places = graph("Add", after, by_distance.shape[1] // 2)
-        table = ("bert.relative_bias", places)
-        of_heads = graph("Gather", *table, axis=1, output="position_bias")
-        bias = graph("Add", bias, of_heads)  # [batch, heads, queries, keys]
+        column = graph("Add", after, by_distance.shape[1] // 2)
+        # [batch, heads, queries, keys]
+        bias = graph("Add", bias, graph("Gather", table, column, axis=1))
     for index in range(config.num_hidden_layers):
         at = f"bert.encoder.layer_{index}"
         mixed = _attention(graph, f"{at}.attention", hidden, bias, config)
@@ -232,12 +219,13 @@ def _add_encoder(graph: _Graph, weights: Weights) -> None:
         inner = graph.linear(hidden, f"{at}.intermediate")
         inner = graph.activate(inner, config.hidden_act)
         added = graph("Add", graph.linear(inner, f"{at}.output"), hidden)
-        is_last = index == config.num_hidden_layers - 1
-        output = "last_hidden_state" if is_last else ""
-        hidden = graph.norm(added, f"{at}.layer_norm", epsilon, output=output)
+        output = _LAST if index == config.num_hidden_layers - 1 else ""
+        hidden = graph.norm(added, f"{at}.layer_norm", epsilon, output)
 
 
-def _attention(graph: _Graph, module: str, hidden: str, bias: str, config: Any) -> str:
+def _attention(
+    graph: _Graph, module: str, hidden: str, bias: str, config: BertConfig
+) -> str:
     def into_heads(name: str, axes: list[int]) -> str:
         # [batch, length, heads, head_dim]
         shape = [0, 0, config.num_attention_heads, config.head_dim]
@@ -268,57 +256,55 @@ def _biases_by_distance(weights: Weights) -> np.ndarray | None:
 
 
 def _add_head(
-    graph: _Graph, weights: Weights, batch: str, length: str
-) -> dict[str, list[Any]]:
-    """Adds a head. Returns the shapes of the outputs."""
-    config, last, heads = weights.config, "last_hidden_state", _parts(weights)
-    labels = len(weights.labels)
+    graph: _Graph, weights: Weights, heads: set[str]
+) -> dict[str, tuple[int, ...]]:
+    """Adds a head. Returns its outputs with their axes after the batch and length."""
+    config = weights.config
     if "masked_lm" in heads:
-        inner = graph.activate(graph.linear(last, "masked_lm.dense"), config.hidden_act)
+        inner = graph.linear(_LAST, "masked_lm.dense")
+        inner = graph.activate(inner, config.hidden_act)
         inner = graph.norm(inner, "masked_lm.layer_norm", config.layer_norm_eps)
-        matrix = graph.array("bert.embeddings.word_embeddings.embedding")
-        product = graph("MatMul", inner, graph("Transpose", matrix, perm=[1, 0]))
-        graph("Add", product, graph.array("masked_lm.bias"), output="logits")
-        return {"logits": [batch, length, config.vocab_size]}
+        matrix = graph("Transpose", graph.array(_WORDS), perm=[1, 0])
+        bias = graph.array("masked_lm.bias")
+        graph("Add", graph("MatMul", inner, matrix), bias, output="logits")
+        return {"logits": (config.vocab_size,)}
     if "question_answering" in heads:
-        logits = graph.linear(last, "question_answering")  # [batch, length, 2]
-        names = ("start_logits", "end_logits")
-        for index, name in enumerate(names):
-            graph("Gather", logits, index, axis=2, output=name)
-        return {name: [batch, length] for name in names}
+        logits = graph.linear(_LAST, "question_answering")  # [batch, length, 2]
+        graph("Gather", logits, 0, axis=2, output="start_logits")
+        graph("Gather", logits, 1, axis=2, output="end_logits")
+        return {"start_logits": (), "end_logits": ()}
     if "token_classification" in heads:
-        graph.linear(last, "token_classification", output="logits")
-        return {"logits": [batch, length, labels]}
-    if "sequence_classification" in heads:
-        own = "sequence_classification.dense"  # RoBERTa's and DistilBERT's
-        module = own if f"{own}.kernel" in graph.params else "bert.pooler"
-        first = graph("Gather", last, 0, axis=1)
-        act = "relu" if config.architecture == "distilbert" else "tanh"
-        inner = graph.activate(graph.linear(first, module), act)
-        graph.linear(inner, "sequence_classification", output="logits")
-        return {"logits": [batch, labels]}
-    return {last: [batch, length, config.hidden_size]}
+        graph.linear(_LAST, "token_classification", "logits")
+        return {"logits": (len(weights.labels),)}
+    own = "sequence_classification.dense"  # RoBERTa's and DistilBERT's
+    module = own if f"{own}.kernel" in graph.params else "bert.pooler"
+    act = "relu" if config.architecture == "distilbert" else "tanh"
+    first = graph.linear(graph("Gather", _LAST, 0, axis=1), module)
+    graph.linear(graph.activate(first, act), "sequence_classification", "logits")
+    return {"logits": (len(weights.labels),)}
 
 
 def _add_vectors(graph: _Graph, how: TextVectors, size: int) -> int:
-    """Adds the pooling and what follows. Returns the size of a vector."""
-    last = "last_hidden_state"
-    mask = graph("Unsqueeze", "float_mask", [2])  # [batch, length, 1]
+    """Adds pooling and what follows it, up to `sentence_embedding`. Returns its size.
+
+    Args:
+      size: Size of the encoder's vectors.
+    """
+    mask = graph("Unsqueeze", "attention_mask", [2])  # [batch, length, 1]
 
     def pool(mode: str) -> str:
         if mode == "cls":
-            return graph("Gather", last, 0, axis=1)
+            return graph("Gather", _LAST, 0, axis=1)
         if mode == "max":
-            real = graph("Cast", mask, to=9)  # bool
-            kept = graph("Where", real, last, -math.inf)
+            kept = graph("Where", graph("Cast", mask, to=_BOOL), _LAST, -math.inf)
             return graph("ReduceMax", kept, axes=[1], keepdims=0)
-        total = graph("ReduceSum", graph("Mul", last, mask), [1], keepdims=0)
-        count = graph("ReduceSum", mask, [1], keepdims=0)  # [batch, 1]
+        factors = graph("Cast", mask, to=_FLOAT)
+        total = graph("ReduceSum", graph("Mul", _LAST, factors), [1], keepdims=0)
+        count = graph("ReduceSum", factors, [1], keepdims=0)  # [batch, 1]
         return graph("Div", total, graph("Max", count, 1.0))
 
     pooled = [pool(mode) for mode in how.pooling.split("+")]
-    vectors = graph("Concat", *pooled, axis=1) if pooled[1:] else pooled[0]
-    size *= len(pooled)
+    vectors, size = graph("Concat", *pooled, axis=1), size * len(pooled)
     for index, layer in enumerate(how.dense):
         width, _, activation = layer.partition(":")
         vectors = graph.linear(vectors, f"{DENSE}.linear_{index}")

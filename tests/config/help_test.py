@@ -20,7 +20,7 @@ def test_help_names_every_mode_command_and_flag(flag):
     assert not err
     for name in (*command_line.MODES, *commands.NAMES):
         assert f"\n  {name} " in out
-    for name in ("config", "workdir", "input", "output", "host", "port"):
+    for name in ("config", "workdir", "input", "output", "host", "port", "onnx"):
         assert f"--{name}=" in out
 
 

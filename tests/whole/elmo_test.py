@@ -113,6 +113,7 @@ def test_released_files_have_the_vectors_of_python(trained, tmp_path):
     ("arguments", "message"),
     [
         (["--mode=predict"], "an ELMo has train, prepare, evaluate, extract, export"),
+        (["--mode=export", "--onnx=int8"], "an ELMo has no ONNX graph"),
         (["--mode=extract", "--config.predict.vectors=cls"], "reads whole words"),
         (["--config.train.micro_batches=2"], "takes its state from step to step"),
     ],
