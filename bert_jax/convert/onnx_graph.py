@@ -23,8 +23,10 @@ from bert_jax.models.config import MASK_VALUE, BertConfig
 FOLDER = "onnx"  # in an export, where optimum and transformers.js look
 _PACKAGES = ("onnx", "onnxruntime")
 _FAMILIES = ("bert", "roberta", "xlm_roberta", "camembert", "distilbert", "mpnet")
-_HEADS = ("masked_lm", "question_answering")
-_HEADS += ("sequence_classification", "token_classification")
+_HEADS = (
+    *("masked_lm", "question_answering"),
+    *("sequence_classification", "token_classification"),
+)
 # The first set of operators with a LayerNormalization, and the format of its time.
 _OPSET, _FORMAT = 17, 8
 _FLOAT, _INT64, _BOOL = 1, 7, 9  # onnx.TensorProto's numbers of types
@@ -157,7 +159,8 @@ def _model(graph: _Graph, weights: Weights) -> Any:
     names += ["token_type_ids"] * FAMILIES[weights.config.architecture].has_segments
     inputs = dict.fromkeys(names, (batch, length))
     _add_encoder(graph, weights)
-    outputs = {_LAST: (batch, length, weights.config.hidden_size)}
+    hidden = (batch, length, weights.config.hidden_size)
+    outputs: dict[str, tuple[Any, ...]] = {_LAST: hidden}
     if weights.vectors is not None:
         size = _add_vectors(graph, weights.vectors, weights.config.hidden_size)
         outputs["sentence_embedding"] = (batch, size)

@@ -7,12 +7,14 @@ test set. The report has Spearman's correlation of the cosines with the similari
 the largest difference of any number of a vector from sentence-transformers', a search
 for the partners of the most similar pairs among all second texts, and the texts a
 second of `sentences`, in turns: all first texts, and one of middling length. Needs
-sentence-transformers, and onnx and onnxruntime for the third side.
+sentence-transformers, and the extra onnx for the exported graphs.
 """
 
 import argparse
 import contextlib
 import csv
+import functools
+import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from bert_jax import tokenization
 from bert_jax.commands import command_line
 from bert_jax.data.workers import available_cores
 from bert_jax.runtime.terminal import format_table
@@ -58,58 +61,50 @@ def _theirs(case: dict[str, Any]) -> Encode:
     return lambda texts: model.encode(texts, batch_size=_BATCH)
 
 
-def _onnx(case: dict[str, Any]) -> Encode:
-    """Returns the vectors of the exported encoder. Its texts are sorted by length."""
+def _onnx(case: dict[str, Any], graph: str) -> Encode:
+    """Returns the vectors of an exported graph. Its texts are sorted by length."""
     import onnxruntime
-    import sentence_transformers
-    import torch
 
-    pipeline = sentence_transformers.SentenceTransformer(case["weights"], device="cpu")
-    tokenizer = pipeline.tokenizer
-    names = ["input_ids", "attention_mask"]
-    names += ["token_type_ids"] * ("token_type_ids" in tokenizer.model_input_names)
+    import bert_jax
 
-    class Exported(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.pipeline = pipeline
-
-        def forward(self, *inputs: Any) -> Any:
-            features = dict(zip(names, inputs, strict=True))
-            return self.pipeline(features)["sentence_embedding"]
-
-    def tokenized(texts: list[str]) -> Any:
-        length = pipeline.max_seq_length
-        return tokenizer(texts, padding=True, truncation=True, max_length=length)
-
-    found = tokenized(["one", "two of them"])
-    path = str(Path(case["temporary"], "model.onnx"))
-    torch.onnx.export(
-        Exported().eval(),
-        tuple(torch.tensor(found[name]) for name in names),
-        path,
-        input_names=names,
-        dynamic_axes={name: {0: "rows", 1: "length"} for name in names},
-        dynamo=False,
-    )
+    model = bert_jax.load(case["weights"])
+    folder = Path(case["temporary"], graph)
+    model.save(folder, onnx="int8")
+    tokenizer = model.tokenizer
+    module = json.loads((folder / "sentence_bert_config.json").read_text())
+    tokenizer.enable_truncation(module["max_seq_length"])
+    tokenizer.enable_padding(pad_id=tokenization.special_ids(tokenizer).pad)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = available_cores()
+    path = folder / "onnx" / f"{graph}.onnx"
     session = onnxruntime.InferenceSession(path, options)
+    names = {each.name for each in session.get_inputs()}
 
     def encode(texts: list[str]) -> np.ndarray:
         order = np.argsort([len(text) for text in texts])
         parts = []
         for first in range(0, len(texts), _BATCH):
-            rows = tokenized([texts[i] for i in order[first : first + _BATCH]])
-            inputs = {name: np.array(rows[name], np.int64) for name in names}
-            parts.append(session.run(None, inputs)[0])
+            some = [texts[i] for i in order[first : first + _BATCH]]
+            found = tokenizer.encode_batch(some)
+            columns = {
+                "input_ids": np.array([x.ids for x in found]),
+                "attention_mask": np.array([x.attention_mask for x in found]),
+                "token_type_ids": np.array([x.type_ids for x in found]),
+            }
+            inputs = {name: columns[name] for name in names}
+            parts.append(session.run(["sentence_embedding"], inputs)[0])
         vectors = np.concatenate(parts)
         return np.asarray(vectors[np.argsort(order)])
 
     return encode
 
 
-_SIDES = {"bert_jax": _ours, "sentence-transformers": _theirs, "ONNX Runtime": _onnx}
+_SIDES: dict[str, Callable[[dict[str, Any]], Encode]] = {
+    "bert_jax": _ours,
+    "sentence-transformers": _theirs,
+    "ONNX Runtime": functools.partial(_onnx, graph="model"),
+    "ONNX Runtime, int8": functools.partial(_onnx, graph="model_quantized"),
+}
 
 
 def prepare_sides(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
