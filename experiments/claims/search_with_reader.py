@@ -18,6 +18,7 @@ import numpy as np
 
 import bert_jax
 from bert_jax import search
+from bert_jax.pretrained import Bert
 from bert_jax.runtime.terminal import format_table
 from bert_jax.scores.retrieval import retrieval_scores
 
@@ -57,7 +58,7 @@ def main() -> None:
         header = ("search", *found, "processor seconds")
         print(format_table(table, header), flush=True)
 
-    def vectors_of(model: bert_jax.api.Bert) -> tuple[np.ndarray, search.Found]:
+    def vectors_of(model: Bert) -> tuple[np.ndarray, search.Found]:
         vectors = model.sentences(passages)
         near = search.top_k(model.sentences(questions), vectors, len(passages))
         whole = np.empty_like(near.scores)
