@@ -153,8 +153,8 @@ def mine_negatives(
     found = []
     for row in rows:
         place = texts[row["text"]]
-        own = queries[place] @ vectors[partners[row["text_b"]]]
-        most = own - margin * abs(own)
+        cosine = queries[place] @ vectors[partners[row["text_b"]]]
+        most = cosine - margin * abs(cosine)
         scored = zip(near.indices[place].tolist(), near.scores[place], strict=True)
         others = [(i, x) for i, x in scored if i not in left_out[row["text"]]][skip:]
         chosen = [named[i] for i, score in others if score <= most][:count]

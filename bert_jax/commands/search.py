@@ -135,8 +135,8 @@ def draw(points: Float[np.ndarray, "texts 2"], files: Sequence[str]) -> Any:
     colors = matplotlib.colormaps["tab20"]
     with plots.drawn(1, width=8.6, height=7) as (figure, (axes,)):
         for number, file in enumerate(dict.fromkeys(files)):
-            own = points[[each == file for each in files]]
-            axes.scatter(*own.T, s=12, color=colors(number % 20), label=file)
+            in_file = points[[name == file for name in files]]
+            axes.scatter(*in_file.T, s=12, color=colors(number % 20), label=file)
         axes.set(xticks=[], yticks=[], title="Texts: two principal components")
         figure.legend(loc="outside right upper", fontsize=7)
     return figure

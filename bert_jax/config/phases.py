@@ -160,10 +160,10 @@ def check_phases(config: ConfigDict) -> Iterator[tuple[str, ConfigDict]]:
             group, _, last = name.partition(".")
             if not name.startswith(_MAY_SET) or last not in config.get(group, {}):
                 raise UserError(
-                    f"{named}: {name} is no field of a phase; it has steps "
+                    f"{named}: {name} does not belong to a phase, which has steps "
                     "or fraction, and perhaps train.batch_size, train.micro_batches, "
-                    "corpus.max_seq_length, corpus.weights, masking.*, and of "
-                    "optimizer.* those of the learning rate"
+                    "corpus.max_seq_length, corpus.weights, masking.*, and the "
+                    "learning rate's fields of optimizer.*"
                 )
             try:
                 require_value(known, name, value)

@@ -168,7 +168,7 @@ def _model(graph: _Graph, weights: Weights) -> Any:
         axes = _add_head(graph, weights, heads)
         is_of_text = "sequence_classification" in heads
         rows = (batch,) if is_of_text else (batch, length)
-        outputs = {name: (*rows, *own) for name, own in axes.items()}
+        outputs = {name: (*rows, *rest) for name, rest in axes.items()}
     made = helper.make_graph(
         [helper.make_node(**node) for node in graph.nodes],
         weights.architecture,
@@ -279,8 +279,8 @@ def _add_head(
     if "token_classification" in heads:
         graph.linear(_LAST, "token_classification", "logits")
         return {"logits": (len(weights.labels),)}
-    own = "sequence_classification.dense"  # RoBERTa's and DistilBERT's
-    module = own if f"{own}.kernel" in graph.params else "bert.pooler"
+    dense = "sequence_classification.dense"  # RoBERTa's and DistilBERT's
+    module = dense if f"{dense}.kernel" in graph.params else "bert.pooler"
     act = "relu" if config.architecture == "distilbert" else "tanh"
     first = graph.linear(graph("Gather", _LAST, 0, axis=1), module)
     graph.linear(graph.activate(first, act), "sequence_classification", "logits")

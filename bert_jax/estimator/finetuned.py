@@ -191,7 +191,7 @@ class BertClassifier(ClassifierMixin, _FineTuned):
         else:
             wrong = ~np.isin(labels, self.classes_)
             if wrong.any():
-                raise ValueError(f"{labels[wrong][0]!r} is no class of y in train")
+                raise ValueError(f"{labels[wrong][0]!r} is not among train's classes")
             named = [str(i) for i in np.searchsorted(self.classes_, labels)]
         return [{**row, "label": label} for row, label in zip(rows, named, strict=True)]
 
@@ -208,7 +208,7 @@ class BertClassifier(ClassifierMixin, _FineTuned):
         known = self.classes_.tolist()
         given = dict(self.class_weight or {})
         if unknown := [label for label in given if label not in known]:
-            raise ValueError(f"class_weight: {unknown[0]!r} is no class of y")
+            raise ValueError(f"class_weight: {unknown[0]!r} is not among y's classes")
         return tuple(f"{known.index(name)}={value}" for name, value in given.items())
 
     def predict(self, X: Any) -> np.ndarray:
@@ -219,8 +219,8 @@ class BertClassifier(ClassifierMixin, _FineTuned):
         """
         found = self._answers(X)
         if self._is_multilabel:
-            each = [[name in row["labels"] for name in self._names] for row in found]
-            return np.array(each, int).reshape(-1, len(self._names))
+            given = [[name in row["labels"] for name in self._names] for row in found]
+            return np.array(given, int).reshape(-1, len(self._names))
         numbers = [self._names.index(row["label"]) for row in found]
         return self.classes_[np.array(numbers, int)]
 

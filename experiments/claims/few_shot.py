@@ -120,9 +120,9 @@ def main() -> None:
                 scores.append(100 * float(np.mean(answers == wanted)))
                 print(count, side, seed, f"{scores[-1]:.2f}", flush=True)
             mean, half = estimate(scores)
-            each = ", ".join(f"{score:.1f}" for score in scores)
+            by_seed = ", ".join(f"{score:.1f}" for score in scores)
             used = f"{np.mean(seconds):.0f}"
-            table.append((count, side, f"{mean:.1f} +- {half:.1f}", each, used))
+            table.append((count, side, f"{mean:.1f} +- {half:.1f}", by_seed, used))
     header = ("texts a class", "side", "accuracy", "seeds", "processor seconds")
     print(format_table(table, header))
 

@@ -85,9 +85,9 @@ def session_of(onnxruntime, path):
 def run(session, batch):
     """Returns a graph's outputs by name."""
     columns = zip(("input_ids", "attention_mask", "token_type_ids"), batch, strict=True)
-    known = {each.name for each in session.get_inputs()}
+    known = {x.name for x in session.get_inputs()}
     inputs = {name: x.astype(np.int64) for name, x in columns if name in known}
-    names = [each.name for each in session.get_outputs()]
+    names = [x.name for x in session.get_outputs()]
     return dict(zip(names, session.run(None, inputs), strict=True))
 
 
@@ -206,8 +206,10 @@ def test_flag_and_python_write_the_same(onnxruntime, plain, tmp_path, one_device
     flags = [f"--workdir={plain}", "--mode=export", f"--output={tmp_path / 'flag'}"]
     assert main.main([*flags, "--onnx=float32"]) == 0
     bert_jax.load(plain).save(tmp_path / "python", onnx="float32")
-    ours, theirs = (tmp_path / x / "onnx" / "model.onnx" for x in ("flag", "python"))
-    assert ours.read_bytes() == theirs.read_bytes()
+    by_flag, by_python = (
+        tmp_path / x / "onnx" / "model.onnx" for x in ("flag", "python")
+    )
+    assert by_flag.read_bytes() == by_python.read_bytes()
 
 
 @pytest.mark.parametrize(

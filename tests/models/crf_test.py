@@ -63,8 +63,8 @@ def test_marginals_are_shares_of_all_paths(given):
         real = np.flatnonzero(mask)
         expected = np.zeros((WORDS, TAGS))
         if len(real):
-            paths, each = every_path(np.asarray(scores)[row, real], transitions)
-            shares = special.softmax(each)
+            paths, found_scores = every_path(np.asarray(scores)[row, real], transitions)
+            shares = special.softmax(found_scores)
             for path, share in zip(paths, shares, strict=True):
                 expected[real, list(path)] += share
         np.testing.assert_allclose(found[row], expected, atol=1e-6)

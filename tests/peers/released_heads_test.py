@@ -140,8 +140,8 @@ def test_classes_of_a_model_of_inference(transformers, released, family):
     labels, hypothesis = ["dog", "lazy cats", "fox"], "it is {} while it go"
     texts = [PAIRS[0]["text"], "seven cats", LONG["text"][:60]]
     answers = bert_jax.load(folder).predict(texts, labels=labels, hypothesis=hypothesis)
-    theirs = pipeline(texts, labels, hypothesis_template=hypothesis)
-    for answer, expected in zip(answers, theirs, strict=True):
+    expected_rows = pipeline(texts, labels, hypothesis_template=hypothesis)
+    for answer, expected in zip(answers, expected_rows, strict=True):
         assert [*answer["scores"]] == labels
         assert answer["label"] == expected["labels"][0]
         pairs = zip(expected["labels"], expected["scores"], strict=True)

@@ -76,8 +76,8 @@ def test_scores_are_derivatives(made, kind):
     for reason in first["reasons"]:
         field = PAIR[reason["field"]]
         assert field[reason["start"] : reason["end"]] == reason["text"]
-        own = pieces.get(reason["text"], [reason["text"]])
-        expected = slope(task, params, PAIR, own)
+        parts = pieces.get(reason["text"], [reason["text"]])
+        expected = slope(task, params, PAIR, parts)
         assert reason["score"] == pytest.approx(expected, rel=0.02, abs=2e-3)
     (few,) = answerer(Reasons(task, 2), params).answer([PAIR])
     assert [x["text"] for x in few["reasons"]] == [

@@ -115,7 +115,7 @@ def test_several_labels_pairs_and_weights(model, plain):
     for said, fit, *given in (
         ("of at least 0", clone(model).fit, texts, labels, -weights - 1),
         (
-            "is no class of y",
+            "is not among",
             clone(model).fit,
             texts,
             labels,
@@ -138,7 +138,7 @@ def test_class_weight_is_the_config_s(fitted):
         assert tuple(config.task.class_weights) == expected
     model = BertClassifier(class_weight={"c": 1})
     line = error_line(model.fit, ["a"] * 4, labels, error=ValueError)
-    assert "'c' is no class of y" in line
+    assert "'c' is not among y's classes" in line
 
 
 @pytest.mark.slow

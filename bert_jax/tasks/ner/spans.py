@@ -46,7 +46,7 @@ def tag_text(where: str, row: Mapping[str, Any], split: Callable[[str], Spans]) 
     if name is None:
         return found
     if not isinstance(row[name], list):
-        raise UserError(f"{where}: {name} must be a list, {row[name]!r:.60} is none")
+        raise UserError(f"{where}: {name} must be a list, not {row[name]!r:.60}")
     tags = ["O"] * len(words)
     for number, entity in enumerate(row[name]):
         place = f"{where}: {name}[{number}]"
@@ -83,12 +83,12 @@ def _read_span(place: str, text: str, entity: Any) -> Span:
         raise UserError(f"{place}: {entity!r:.60} has no start, end and label")
     start, end, label = entity
     if not (isinstance(label, str) and label.strip()):
-        raise UserError(f"{place}: its label {label!r:.60} is no name")
+        raise UserError(f"{place}: its label {label!r:.60} must be a name")
     numbers = all(type(x) is int for x in (start, end))
     if not numbers or not 0 <= start < end <= len(text) or not text[start:end].strip():
         raise UserError(
-            f"{place}: start={start!r:.20} and end={end!r:.20} are no part of the text "
-            f"of {len(text)} characters"
+            f"{place}: start={start!r:.20} and end={end!r:.20} must be a part of the "
+            f"text of {len(text)} characters"
         )
     left, right = (len(x) for x in (text[:end].rstrip(), text[start:].lstrip()))
     return Span(len(text) - right, left, label.strip())

@@ -56,14 +56,14 @@ def test_neighbors_of_one_label_are_two_entities():
     [
         ({"start": 0}, "entities must be a list"),
         (["PER"], r"entities\[0\]: 'PER' has no start, end and label"),
-        ([{**PEOPLE, "label": " "}], r"entities\[0\]: its label ' ' is no name"),
-        ([{**PEOPLE, "label": 3}], "its label 3 is no name"),
-        ([PLACE, {**PEOPLE, "end": 99}], r"entities\[1\]: .*no part of the text of 31"),
-        ([{**PEOPLE, "start": -1}], "start=-1 and end=5 are no part"),
-        ([{**PEOPLE, "start": 5}], "start=5 and end=5 are no part"),
-        ([{**PEOPLE, "end": 5.0}], "no part of the text"),
-        ([{**PEOPLE, "end": True}], "no part of the text"),
-        ([{**PEOPLE, "start": 6, "end": 7}], "no part of the text"),  # a space
+        ([{**PEOPLE, "label": " "}], r"entities\[0\]: its label ' ' must be a name"),
+        ([{**PEOPLE, "label": 3}], "its label 3 must be a name"),
+        ([PLACE, {**PEOPLE, "end": 99}], r"entities\[1\]: .*a part of the text of 31"),
+        ([{**PEOPLE, "start": -1}], "start=-1 and end=5 must be a part"),
+        ([{**PEOPLE, "start": 5}], "start=5 and end=5 must be a part"),
+        ([{**PEOPLE, "end": 5.0}], "must be a part of the text"),
+        ([{**PEOPLE, "end": True}], "must be a part of the text"),
+        ([{**PEOPLE, "start": 6, "end": 7}], "must be a part of the text"),  # a space
         ([{**PEOPLE, "end": 2}], r"'An' \(0 to 2\) cuts the word 'Ana' \(0 to 3\)"),
         ([PEOPLE, {**PEOPLE, "start": 4}], r"entities\[1\]: the word 'M' .* another"),
     ],
