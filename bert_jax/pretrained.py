@@ -283,6 +283,8 @@ class Bert:
           UserError: The weights lack a head.
           TypeError, ValueError: A row is wrong. Names its number.
         """
+        if isinstance(labels, str) or not all(isinstance(x, str) for x in labels):
+            raise TypeError(f"labels={labels!r:.60}: a list of names is required")
         if hasattr(rows, "to_frame"):
             rows = rows.to_frame(name="text")
         is_frame = hasattr(rows, "columns")

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bert_jax.data import tables
+from bert_jax.errors import UserError
 
 Vectors = Float[np.ndarray, "texts size"]
 
@@ -89,7 +90,9 @@ def _nearest(
 
 
 def find_duplicates(vectors: Vectors, least: float = 0.9) -> list[Pair]:
-    """Returns all pairs of texts with at least this cosine, the most alike first."""
+    """Returns all pairs of texts with at least this cosine, but for rounding, the most
+    alike first."""
+    least -= 1e-6  # the cosine of equal texts may be 0.9999999
     pairs: list[Pair] = []
     for start in range(0, len(vectors), _QUERIES):
         asked = _unit(vectors[start : start + _QUERIES])
@@ -178,24 +181,37 @@ def rerank(query: str, texts: Sequence[str], model: Any) -> Found:
     """Orders texts by a cross-encoder, which reads each of them beside the query.
 
     Args:
-      model: A `Bert` of pairs: its number, or the probability of its last class, is the
-        score.
+      model: A `Bert` of pairs. Its number is the score, or the probability of the class
+        `entailment`, if there is one, else of its last class.
 
     Returns:
       The scores and the texts' numbers [1, texts].
+
+    Raises:
+      UserError: The model has neither a number nor classes.
     """
     answers = model.predict([{"text": query, "text_b": text} for text in texts])
+    if answers and "score" not in answers[0] and "scores" not in answers[0]:
+        raise UserError(
+            "the reader gives no score to a pair; train one with configs/finetune/"
+            "text.py and task.text_b (docs/search.md)"
+        )
+    last = "".join(model.labels[-1:])
+    label = "entailment" if "entailment" in model.labels else last
     scores = np.array(
-        [x["score"] if "score" in x else x["scores"][model.labels[-1]] for x in answers]
+        [x["score"] if "score" in x else x["scores"][label] for x in answers]
     )
     order = np.argsort(-scores, kind="stable")
     return Found(scores[None, order], order[None])
 
 
 def _unit(vectors: Vectors) -> Vectors:
-    """Returns vectors of length 1, float32, or of 0 where they are 0."""
+    """Returns vectors of length 1, float32, or of 0 where they are 0. Raises ValueError
+    if a number is NaN or infinite."""
     vectors = np.asarray(vectors, np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all():
+        raise ValueError("a vector has NaN or infinity")
     return vectors / np.maximum(lengths, 1e-12)
 
 

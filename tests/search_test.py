@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bert_jax import search
+from tests.micro import error_line
 
 
 @pytest.fixture
@@ -139,3 +140,30 @@ def test_reranking_orders_by_the_last_class():
     scores, order = search.rerank("q", ["10", "90", "50", "90"], Angles())
     assert order.tolist() == [[1, 3, 2, 0]]
     np.testing.assert_allclose(scores, [[0.9, 0.9, 0.5, 0.1]])
+
+
+def test_models_and_vectors_that_are_wrong():
+    class Masks(Angles):
+        def predict(self, rows):
+            return [{"masks": []} for _ in rows]
+
+    assert "no score to a pair" in error_line(search.rerank, "q", ["a"], Masks())
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="NaN or infinity"):
+            search.top_k(np.ones((1, 2)), np.array([[1.0, 1.0], [wrong, 1.0]]))
+    equal = np.repeat(np.random.default_rng(0).normal(size=(5, 7)), 2, axis=0)
+    assert len(search.find_duplicates(equal, 1.0)) == 5
+
+
+def test_reader_of_inference_orders_by_entailment():
+    class Inference(Angles):
+        labels = ("entailment", "not_entailment")
+
+        def predict(self, rows):
+            each = [int(row["text_b"]) / 100 for row in rows]
+            return [
+                {"scores": {"entailment": x, "not_entailment": 1 - x}} for x in each
+            ]
+
+    _, order = search.rerank("q", ["10", "90"], Inference())
+    assert order.tolist() == [[1, 0]]

@@ -15,7 +15,9 @@ def labels_of(y: Any) -> np.ndarray:
     """Returns classes, or 0 and 1 for each of several labels. Raises ValueError for
     others."""
     labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] > 1:
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim == 2:
         if not np.isin(labels, (0, 1)).all():
             raise ValueError("y with several columns has 0 and 1 for each label")
         return labels.astype(int)
@@ -27,6 +29,8 @@ def labels_of(y: Any) -> np.ndarray:
 def text_rows(X: Any, weights: Any = None) -> list[dict[str, Any]]:
     """Returns rows with `text`, of pairs `text_b` and with weights `weight`."""
     pairs = X.to_numpy() if hasattr(X, "columns") else X
+    if isinstance(X, list) and X and isinstance(X[0], list | tuple):
+        pairs = np.array(X, object)
     if getattr(pairs, "ndim", 1) == 2 and pairs.shape[1] == 2:
         both = zip(_texts(pairs[:, 0]), _texts(pairs[:, 1]), strict=True)
         rows: list[dict] = [{"text": one, "text_b": other} for one, other in both]
@@ -38,6 +42,14 @@ def text_rows(X: Any, weights: Any = None) -> list[dict[str, Any]]:
     if given.shape != (len(rows),) or not (given >= 0).all():
         raise ValueError(f"sample_weight: {len(rows)} numbers of at least 0 are needed")
     return [{**row, "weight": x} for row, x in zip(rows, given.tolist(), strict=True)]
+
+
+def single_texts(X: Any) -> list[str]:
+    """Returns texts. Raises ValueError for pairs."""
+    rows = text_rows(X)
+    if rows and "text_b" in rows[0]:
+        raise ValueError("X has pairs; one text in each row is required")
+    return [row["text"] for row in rows]
 
 
 def _texts(given: Any) -> list[str]:

@@ -5,6 +5,7 @@ import io
 import logging
 import numbers
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,18 +64,19 @@ class Trained(BaseEstimator):
     _files: Files
 
     def _open(self) -> None:
-        """Loads the model, from a folder that is removed with this object."""
-        self._folder = tempfile.TemporaryDirectory(prefix="bert_jax_")
+        """Loads the model, from a folder that is removed with it."""
+        folder = tempfile.TemporaryDirectory(prefix="bert_jax_")
         for name, content in self._files.items():
-            path = Path(self._folder.name, name)
+            path = Path(folder.name, name)
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(content)
-        self.model_ = load(self._folder.name)
+        self.model_ = load(folder.name)
+        weakref.finalize(self.model_, folder.cleanup)
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the attributes, without the model, which its files have."""
         state = super().__getstate__().items()
-        return {n: x for n, x in state if n not in ("model_", "_folder")}
+        return {name: x for name, x in state if name != "model_"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
 from bert_jax import api
-from bert_jax.estimator.texts import text_rows, text_tags
+from bert_jax.estimator.texts import labels_of, single_texts, text_tags
 from bert_jax.estimator.training import Trained, choose_config, draw_seed, train
 from bert_jax.pretrained import load
 
@@ -41,7 +41,7 @@ class BertVectors(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Loads the model."""
-        text_rows(X)
+        single_texts(X)
         self.model_ = load(self.init_from)
         self._size = self.transform(["a"]).shape[1]
         return self
@@ -49,9 +49,8 @@ class BertVectors(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Float[np.ndarray, "texts size"]:
         """Returns the vector of each text."""
         check_is_fitted(self, "model_")
-        texts = [row["text"] for row in text_rows(X)]
         return self.model_.sentences(
-            texts, self.layer, prompt=self.prompt, size=self.size
+            single_texts(X), self.layer, prompt=self.prompt, size=self.size
         )
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -127,7 +126,7 @@ class BertFewShot(ClassifierMixin, Trained):
           ValueError: There are not as many classes as texts, or only one class.
           UserError: See `bert_jax.fit`.
         """
-        texts, labels = [row["text"] for row in text_rows(X)], np.asarray(y)
+        texts, labels = single_texts(X), labels_of(y)
         if labels.shape != (len(texts),):
             raise ValueError(f"{len(texts)} texts, but y has the shape {labels.shape}")
         self.classes_ = np.unique(labels)
@@ -162,7 +161,7 @@ class BertFewShot(ClassifierMixin, Trained):
 
     def _vectors(self, X: Any) -> Float[np.ndarray, "texts size"]:
         check_is_fitted(self, "model_")
-        return self.model_.sentences([row["text"] for row in text_rows(X)])
+        return self.model_.sentences(single_texts(X))
 
     def __sklearn_tags__(self) -> Any:
         return text_tags(super().__sklearn_tags__())

@@ -35,7 +35,7 @@ class Word(NamedTuple):
 class Reasons(Predictor):
     """Classes or numbers of texts, with the words that speak for each most.
 
-    A word's score is the sum over its tokens of the token's embedding times the
+    A word's score is the sum over its tokens of the output of the embeddings times the
     gradient with respect to it: of the logarithm of the odds of the class that is
     given, or of the number. Above 0 it speaks for the answer, below 0 against it.
 
@@ -47,17 +47,20 @@ class Reasons(Predictor):
         """Takes the predictor of a task on texts.
 
         Raises:
-          UserError: It is of another task.
+          UserError: It is of another task, or the count is below 1.
         """
         named = f"config.predict.reasons={count}"
+        if count < 1:
+            raise UserError(f"{named}: must be at least 1, or 0 for none")
         if not isinstance(predictor, Finetuning) or not isinstance(
             predictor.definition, Text
         ):
             raise UserError(f"{named}: is for classes and numbers of texts; set it 0")
-        if predictor.kind == "multilabel" or predictor.definition.sequences > 1:
+        pieces = predictor.definition.sequences * predictor.text.orders
+        if predictor.kind == "multilabel" or pieces > 1:
             raise UserError(
                 f"{named}: is for one class or number of a text in one piece, not for "
-                "several labels or task.windows; set it 0"
+                "several labels, task.windows or task.both_orders; set it 0"
             )
         self._task, self.count = predictor, count
         self.max_seq_length, self.fitted = predictor.max_seq_length, predictor.fitted
@@ -98,7 +101,7 @@ class Reasons(Predictor):
             def move(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
                 found = call(*args, **kwargs)
                 is_call = context.method_name == "__call__"
-                if context.module.name != "word_embeddings" or not is_call:
+                if context.module.name != "embeddings" or not is_call:
                     return found
                 inputs.append(found)
                 return found + moved
@@ -118,6 +121,7 @@ class Reasons(Predictor):
         """Returns the log odds of the most probable class, or the number."""
         if self._task.kind == "regression":
             return logits[:, 0]
+        logits = logits / self.fitted.get("temperature", 1.0)
         best = jnp.argmax(logits, axis=-1, keepdims=True)
         is_best = jnp.arange(logits.shape[-1]) == best
         rest = jax.nn.logsumexp(jnp.where(is_best, -jnp.inf, logits), axis=-1)
@@ -140,7 +144,7 @@ class Reasons(Predictor):
         ):
             totals: dict[Word, float] = {}
             for word, score in zip(feature.info, output["reasons"], strict=False):
-                if word is not None:
+                if word is not None and word.start < word.end:
                     totals[word] = totals.get(word, 0.0) + float(score)
             # A fitted threshold may give the other one of two classes.
             best = self._task.labels[int(np.argmax(output["logits"]))]

@@ -402,6 +402,8 @@ class Text(TaskDefinition):
     def fit(self, rows: Sequence[Row], answers: Answers | None) -> dict[str, Any]:
         """Fits `temperature` or `thresholds` to dev, by `config.task.calibration`."""
         what = self.options.calibration
+        if answers is None and self.options.class_weights:
+            self._class_weights  # noqa: B018  (refuses what is no label, before a run)
         if answers is None or what == "none":
             return {}
         if None in (labels := [row["label"] for row in rows]):
@@ -546,6 +548,14 @@ class Text(TaskDefinition):
                 f"temperature {heat:g}: is an end of its range, because dev's rows "
                 "have no best one; name more rows, or leave out task.calibration"
             )
+        if thresholds := self.fitted.get("thresholds"):
+            names = self.labels
+            if self.kind == "classification":
+                names = (self.labels[self._second],)
+            least = scores.sigmoid(np.array(thresholds, np.float64))
+            each = zip(names, least.tolist(), strict=True)
+            given = ", ".join(f"{name} from {share:.4g}" for name, share in each)
+            shown.append(f"given from these probabilities on, fitted on dev: {given}")
         return "\n\n".join(filter(None, shown))
 
     def class_tables(self, rows: Sequence[Row], answers: Answers) -> str:

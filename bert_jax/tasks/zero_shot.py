@@ -44,6 +44,8 @@ class ZeroShot(Predictor):
             raise UserError(
                 f"{named}: is for a model of pairs of texts; leave it empty"
             )
+        if len({*labels}) < max(2, len(labels)):
+            raise UserError(f"{named}: at least two labels are needed, each named once")
         known = [label.lower() for label in predictor.labels]
         if predictor.kind != "classification" or _ENTAILMENT not in known:
             raise UserError(

@@ -40,7 +40,10 @@ def test_each_text_has_its_own_answer(tmp_path):
 
 
 def test_models_and_hypotheses_that_are_wrong(tmp_path):
-    line = error_line(ZeroShot, make(tmp_path), ("x",), "no place")
+    for labels in ((), ("x",), ("x", "y", "x")):
+        line = error_line(ZeroShot, make(tmp_path), labels, HYPOTHESIS)
+        assert "at least two labels are needed, each named once" in line
+    line = error_line(ZeroShot, make(tmp_path), ("x", "y"), "no place")
     assert "config.predict.hypothesis='no place': has no {}" in line
     task = make(tmp_path, labels=("good", "bad"))
     line = error_line(ZeroShot, task, ("x", "y"), HYPOTHESIS)
@@ -49,7 +52,10 @@ def test_models_and_hypotheses_that_are_wrong(tmp_path):
     config = shrunk(ner.get_config("tiny"), tmp_path)
     (tmp_path / "a.conll").write_text("a B-X\nb O\n")
     config.task.train_file = str(tmp_path / "a.conll")
-    line = error_line(ZeroShot, resolved(config), ("x",), HYPOTHESIS)
+    line = error_line(ZeroShot, resolved(config), ("x", "y"), HYPOTHESIS)
     assert "is for a model of pairs of texts; leave it empty" in line
-    line = error_line(bert_jax.load("mini").predict, ["a"], labels=["x"])
+    line = error_line(bert_jax.load("mini").predict, ["a"], labels=["x", "y"])
     assert "is for a model of pairs of texts" in line
+    for labels in ("ab", [1, 2]):
+        with pytest.raises(TypeError, match="a list of names is required"):
+            bert_jax.load("mini").predict(["a"], labels=labels)

@@ -18,6 +18,7 @@ from bert_jax.estimator import (
     BertFewShot,
     BertRegressor,
     BertVectors,
+    texts,
     vectors,
 )
 from bert_jax.registry import FAMILIES
@@ -224,6 +225,15 @@ def test_recipe_suits_the_weights(family, hidden, rate, fitted, monkeypatch):
 )
 def test_scikit_learns_conventions_are_kept(kind):
     check_estimator(kind())
+
+
+def test_shapes_of_labels_and_texts():
+    column = np.array([["a"], ["b"]])
+    np.testing.assert_array_equal(texts.labels_of(column), ["a", "b"])
+    pairs = [("a", "b"), ("c", "d")]
+    assert texts.text_rows(pairs) == texts.text_rows(np.array(pairs))
+    assert texts.text_rows(pairs)[1] == {"text": "c", "text_b": "d"}
+    assert "X has pairs" in error_line(texts.single_texts, pairs, error=ValueError)
 
 
 def test_pairs_of_labels():

@@ -182,9 +182,9 @@ def _read_rows(
         number = int(where.rpartition(":")[2])
         words = row.get("tokens", row.get("words"))
         if "text" in row and (words is None or any(x in row for x in spans.NAMES)):
-            found = spans.tag_text(where, row, split)
-            places = (number,) * len(found["words"])
-            if places:
+            if row.get("answer") not in ("reject", "ignore"):
+                found = spans.tag_text(where, row, split)
+                places = (number,) * len(found["words"])
                 sentences.append({**found, "document": 0, "places": places})
             continue
         if words is None:

@@ -2,8 +2,9 @@
 
     {"text": "Ana was in Rome.", "entities": [{"start": 11, "end": 15, "label": "LOC"}]}
 
-`end` is the character after the last. Doccano's `start_offset` and `end_offset`,
-Prodigy's `spans`, and [start, end, label] as in spaCy are read too.
+`end` is the character after the last. Doccano's `start_offset` and `end_offset`, its
+`label` with lists, Prodigy's `spans`, and [start, end, label] as in spaCy are read too.
+Rows that Prodigy's user has rejected or ignored (`answer`) are left out.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +14,8 @@ from bert_jax.data.tables import Row
 from bert_jax.data.word_splitting import Spans
 from bert_jax.errors import UserError
 
-NAMES = ("entities", "spans")  # a row's field of entities, the first that exists
+# A row's field of entities, the first that exists.
+NAMES = ("entities", "spans", "label")
 
 
 class Span(NamedTuple):
@@ -42,7 +44,9 @@ def tag_text(where: str, row: Mapping[str, Any], split: Callable[[str], Spans]) 
     spans = tuple(split(text))
     words = tuple(text[start:end] for start, end in spans)
     found: Row = {"text": text, "spans": spans, "words": words, "tags": None}
-    name = next((name for name in NAMES if name in row), None)
+    if not words:
+        raise UserError(f"{where}: the text has no word; leave the row out")
+    name = next((name for name in NAMES if row.get(name) is not None), None)
     if name is None:
         return found
     if not isinstance(row[name], list):
@@ -56,6 +60,10 @@ def tag_text(where: str, row: Mapping[str, Any], split: Callable[[str], Spans]) 
             for index, (start, end) in enumerate(spans)
             if start < span.end and span.start < end
         ]
+        if not inside:
+            raise UserError(
+                f"{place}: there is no word from {span.start} to {span.end}"
+            )
         for index in inside:
             start, end = spans[index]
             if start < span.start or span.end < end:
@@ -82,7 +90,7 @@ def _read_span(place: str, text: str, entity: Any) -> Span:
     if not isinstance(entity, list) or len(entity) != 3:
         raise UserError(f"{place}: {entity!r:.60} has no start, end and label")
     start, end, label = entity
-    if not (isinstance(label, str) and label.strip()):
+    if not (isinstance(label, str) and label.strip() and label.isprintable()):
         raise UserError(f"{place}: its label {label!r:.60} must be a name")
     numbers = all(type(x) is int for x in (start, end))
     if not numbers or not 0 <= start < end <= len(text) or not text[start:end].strip():

@@ -267,7 +267,7 @@ class Ner(TaskDefinition):
         """
         tags = [answer.tags for answer in answers]
         files = {f"{split}.conll": tagged.format_columns(rows, tags)}
-        if not any("text" in row for row in rows):
+        if not self.has_entities or not all("text" in row for row in rows):
             return files
         lines = []
         for row, answer in zip(rows, answers, strict=True):

@@ -58,6 +58,8 @@ def test_neighbors_of_one_label_are_two_entities():
         (["PER"], r"entities\[0\]: 'PER' has no start, end and label"),
         ([{**PEOPLE, "label": " "}], r"entities\[0\]: its label ' ' must be a name"),
         ([{**PEOPLE, "label": 3}], "its label 3 must be a name"),
+        ([{**PEOPLE, "label": "a\tb"}], "must be a name"),
+        ([{**PEOPLE, "start": 24, "end": 25}], "there is no word from 24 to 25"),
         ([PLACE, {**PEOPLE, "end": 99}], r"entities\[1\]: .*a part of the text of 31"),
         ([{**PEOPLE, "start": -1}], "start=-1 and end=5 must be a part"),
         ([{**PEOPLE, "start": 5}], "start=5 and end=5 must be a part"),
@@ -91,8 +93,8 @@ def test_file_of_rows_of_several_kinds(tmp_path):
             "tokens": [{}],
         },
         {"words": ["Ana", "b"], "tags": ["B-X", "O"], "entities": []},
-        {"text": " "},
-        {"text": "in Rome"},
+        {"text": "no", "entities": [], "answer": "reject"},
+        {"text": "in Rome", "entities": None},
     ]
     path = write_rows(tmp_path / "a.jsonl", rows)
     columns = {"token_column": 0, "tag_column": -1}
@@ -104,10 +106,10 @@ def test_file_of_rows_of_several_kinds(tmp_path):
     ]
     line = error_line(data.read_sentences, path, **columns, labelled=True)
     assert "a.jsonl:4: has no tags" in line and "entities" in line
-    write_rows(tmp_path / "b.jsonl", [{"label": "x"}])
-    path = str(tmp_path / "b.jsonl")
-    line = error_line(data.read_sentences, path, **columns, labelled=False)
-    assert "b.jsonl:1: has no tokens" in line
+    for row, said in (({"label": "x"}, "no tokens"), ({"text": " "}, "no word")):
+        path = write_rows(tmp_path / "b.jsonl", [row])
+        line = error_line(data.read_sentences, path, **columns, labelled=False)
+        assert "b.jsonl:1: " in line and said in line
 
 
 def test_answers_can_be_trained_on(tmp_path):
