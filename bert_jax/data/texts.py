@@ -18,6 +18,9 @@ from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float, Int
+
 from bert_jax.data.lines import read_lines
 from bert_jax.data.tables import ColumnSpec, Row, read_table, require_string
 from bert_jax.errors import UserError
@@ -357,3 +360,13 @@ def _name(value: Any, where: str) -> str:
             "(config.task.kind: multilabel for lists, regression for numbers)"
         )
     return label_name(value)
+
+
+def balanced_weights(
+    labels: Int[np.ndarray, "rows"], classes: int
+) -> Float[np.ndarray, "classes"]:
+    """Returns the weights of scikit-learn's class_weight="balanced": rows / (classes
+    with rows x rows of the class), and 1 for a class without any."""
+    counts = np.bincount(labels, minlength=classes)
+    rare = np.maximum(counts, 1) * np.count_nonzero(counts)
+    return np.where(counts, len(labels) / rare, 1.0).astype(np.float32)

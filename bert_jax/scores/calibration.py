@@ -1,5 +1,8 @@
 """Probabilities that mean what they say (Guo et al. 2017), fitted on held-out rows."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -80,3 +83,23 @@ def best_threshold(
     cuts = (ordered + below) / 2
     best = cuts[value == value.max()]
     return float(best[np.abs(best).argmin()])
+
+
+def describe(fitted: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Returns what a report says of fitted values: the probability from which each
+    label is given, and whether the rows determined the temperature.
+
+    Args:
+      names: Labels of the thresholds.
+    """
+    if thresholds := fitted.get("thresholds"):
+        shares = 1 / (1 + np.exp(-np.asarray(thresholds, np.float64)))
+        pairs = zip(names, shares.tolist(), strict=True)
+        given = ", ".join(f"{name} {share:.4g}" for name, share in pairs)
+        return f"least probability at which a label is given, fitted on dev: {given}"
+    if (heat := fitted.get("temperature")) in TEMPERATURES:
+        return (
+            f"temperature {heat:g}: is an end of its range, because dev's rows have no "
+            "best one; name more rows, or leave out task.calibration"
+        )
+    return ""

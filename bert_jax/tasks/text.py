@@ -375,10 +375,7 @@ class Text(TaskDefinition):
 
     @functools.cached_property
     def _class_weights(self) -> Float[np.ndarray, "labels"]:
-        """The given weights, or those of scikit-learn's class_weight="balanced".
-
-        The latter are records / (classes x records of the class) in the training data,
-        or 1 for a class without records.
+        """The given weights, or `texts.balanced_weights` of the training data.
 
         Raises:
           UserError: A weight is given for no label.
@@ -394,10 +391,7 @@ class Text(TaskDefinition):
                 weights[known[label]] = float(weight)
             return weights
         labels = [row["label"] for row in self.number_labels(self.rows("train"))]
-        counts = np.bincount(np.array(labels, int), minlength=len(self.labels))
-        rare = np.maximum(counts, 1) * np.count_nonzero(counts)
-        weights = np.where(counts, len(labels) / rare, 1.0)
-        return weights.astype(np.float32)
+        return texts.balanced_weights(np.array(labels, int), len(self.labels))
 
     def fit(self, rows: Sequence[Row], answers: Answers | None) -> dict[str, Any]:
         """Fits `temperature` or `thresholds` to dev, by `config.task.calibration`."""
@@ -539,23 +533,13 @@ class Text(TaskDefinition):
         return {**files, f"{split}.jsonl": numbered_lines(lines)}
 
     def score_details(self, rows: Sequence[Row], answers: Answers) -> str:
-        """Returns `class_tables`, unless they are too large for a screen, and whether
-        the rows determined the temperature."""
+        """Returns `class_tables`, unless they are too large for a screen, and
+        `calibration.describe`."""
         few = len(self.labels) <= _SHOWN
         shown = [self.class_tables(rows, answers)] if few else []
-        if (heat := self.fitted.get("temperature")) in calibration.TEMPERATURES:
-            shown.append(
-                f"temperature {heat:g}: is an end of its range, because dev's rows "
-                "have no best one; name more rows, or leave out task.calibration"
-            )
-        if thresholds := self.fitted.get("thresholds"):
-            names = self.labels
-            if self.kind == "classification":
-                names = (self.labels[self._second],)
-            least = scores.sigmoid(np.array(thresholds, np.float64))
-            each = zip(names, least.tolist(), strict=True)
-            given = ", ".join(f"{name} from {share:.4g}" for name, share in each)
-            shown.append(f"given from these probabilities on, fitted on dev: {given}")
+        two = self.kind == "classification" and len(self.labels) == 2
+        names = (self.labels[self._second],) if two else self.labels
+        shown.append(calibration.describe(self.fitted, names))
         return "\n\n".join(filter(None, shown))
 
     def class_tables(self, rows: Sequence[Row], answers: Answers) -> str:

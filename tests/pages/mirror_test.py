@@ -15,6 +15,7 @@ NONE = {
     "config": "command_line common_fields field recipes task_fields",
     "convert": "parameters tensors",
     "data": "atomic_folder writing",
+    "estimator": "training",
     "families/albert": "fields layout model",
     "families/deberta_v3": "fields layout replaced",
     "families/distilbert": "layout model",

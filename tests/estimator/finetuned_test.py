@@ -1,13 +1,12 @@
 """The classifier for scikit-learn, and rows in place of files."""
 
 import pickle
-import random
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow
 import pytest
-from sklearn import linear_model, model_selection, pipeline, preprocessing
+from sklearn import model_selection, pipeline, preprocessing
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -18,25 +17,12 @@ from bert_jax.estimator import (
     BertFewShot,
     BertRegressor,
     BertVectors,
-    texts,
-    vectors,
 )
 from bert_jax.registry import FAMILIES
+from tests.estimator.last_words import NO_DROPOUT, rows
 from tests.micro import error_line, read_rows
 
-WORDS = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
-NO_DROPOUT = {f"model.{x}_dropout_prob": 0.0 for x in ("hidden", "attention_probs")}
 pytestmark = pytest.mark.usefixtures("one_device")
-
-
-def rows(count: int) -> list[dict]:
-    """Texts whose last word shows their class."""
-    rng, found = random.Random(0), []
-    for _ in range(count):
-        label = rng.choice([3, 10])
-        words = [*rng.choices(WORDS, k=4), "fox" if label == 3 else "cat"]
-        found.append({"text": " ".join(words), "label": label})
-    return found
 
 
 @pytest.fixture
@@ -159,21 +145,6 @@ def test_numbers_of_texts(plain):
     assert "y contains NaN" in line
 
 
-def test_vectors_are_a_transformer(plain):
-    texts = [row["text"] for row in rows(40)]
-    model = BertVectors(f"{plain}", layer=-1).fit(texts)
-    found = model.transform(texts)
-    np.testing.assert_array_equal(found, bert_jax.load(plain).sentences(texts, -1))
-    assert len(model.get_feature_names_out()) == found.shape[1]
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.transform(texts), found)
-    small = BertVectors(f"{plain}", layer=-1, size=4)
-    labels = [row["label"] for row in rows(40)]
-    model = pipeline.make_pipeline(small, linear_model.LogisticRegression())
-    assert model.fit(texts, labels).score(texts, labels) >= 0.5
-    assert model[0].transform(texts[:3]).shape == (3, 4)
-
-
 @pytest.mark.parametrize(
     ("random_state", "same"), [(None, False), (3, True), (np.int64(3), True)]
 )
@@ -225,52 +196,6 @@ def test_recipe_suits_the_weights(family, hidden, rate, fitted, monkeypatch):
 )
 def test_scikit_learns_conventions_are_kept(kind):
     check_estimator(kind())
-
-
-def test_shapes_of_labels_and_texts():
-    column = np.array([["a"], ["b"]])
-    np.testing.assert_array_equal(texts.labels_of(column), ["a", "b"])
-    pairs = [("a", "b"), ("c", "d")]
-    assert texts.text_rows(pairs) == texts.text_rows(np.array(pairs))
-    assert texts.text_rows(pairs)[1] == {"text": "c", "text_b": "d"}
-    assert "X has pairs" in error_line(texts.single_texts, pairs, error=ValueError)
-
-
-def test_pairs_of_labels():
-    """Every text has as many partners of its class as of others, and is none of them
-    unless it is alone."""
-    texts, labels = [*"abcde"], np.array([0, 0, 1, 1, 2])
-    rows = vectors.label_pairs(texts, labels, 3, seed=0)
-    assert len(rows) == 5 * 2 * 3
-    of = dict(zip(texts, labels.tolist(), strict=True))
-    for row in rows:
-        same = of[row["text"]] == of[row["text_b"]]
-        assert row["score"] == float(same)
-        assert row["text"] != row["text_b"] or row["text"] == "e"
-    assert {x["text_b"] for x in rows if x["text"] == "a" and not x["score"]} <= {
-        *"cde"
-    }
-    assert vectors.label_pairs(texts, labels, 3, seed=1) != rows
-
-
-@pytest.mark.slow
-def test_few_texts_of_each_class(plain):
-    """Tuned vectors tell apart what the untuned ones of random words do not."""
-    texts = [row["text"] for row in rows(60)]
-    names = [f"class {row['label']}" for row in rows(60)]
-    given = {"learning_rate": 1e-2, "fields": NO_DROPOUT}
-    few = BertFewShot(f"{plain}", max_seq_length=16, pairs_per_text=10, **given)
-    few.fit(texts[:16], names[:16])
-    assert few.score(texts[16:], names[16:]) == 1.0
-    untuned = BertVectors(f"{plain}", layer=-1).fit(texts)
-    head = linear_model.LogisticRegression()
-    head.fit(untuned.transform(texts[:16]), names[:16])
-    assert head.score(untuned.transform(texts[16:]), names[16:]) < 1.0
-    shares = few.predict_proba(texts)
-    np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-6)
-    again = pickle.loads(pickle.dumps(few))
-    np.testing.assert_array_equal(again.predict(texts), few.predict(texts))
-    assert "one class" in error_line(few.fit, texts, ["x"] * 60, error=ValueError)
 
 
 @pytest.mark.slow
