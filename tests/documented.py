@@ -32,7 +32,7 @@ OURS = ("python", "./launch.sh", "pip", ".venv/bin/pip")
 OTHERS = {
     *("cd", "source", "echo", "for", "done", "test", "git", "awk", "cat"),
     *("optimum-cli", "gcloud", "sky", "xpk", "xprof", "docker", "scontrol"),
-    *("jupyter", "curl", "unzip", ".venv/bin/lint-imports", ".venv/bin/ruff"),
+    *("jupyter", "curl", "jq", "unzip", ".venv/bin/lint-imports", ".venv/bin/ruff"),
 }
 # Programs that other commands start, users do not.
 STARTED = (*("experiments.paper.budget", "experiments.sameness.recorded_run"),)

@@ -17,7 +17,6 @@ import importlib
 import json
 import logging
 import os
-import pkgutil
 import runpy
 import select
 import signal
@@ -26,6 +25,7 @@ import sys
 import tempfile
 import types
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
@@ -40,6 +40,7 @@ MAX_ORDER = 1 << 20  # bytes
 NOT_IMPORTED = ("bert_jax.main", "bert_jax.api", "bert_jax.data.beam")
 # These import one of them.
 NOT_IMPORTED += ("bert_jax.estimator", "bert_jax.families.elmo.__main__")
+NOT_IMPORTED += ("bert_jax.commands", "bert_jax.__main__")
 
 
 def serve(orders: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -144,9 +145,11 @@ def _import() -> None:
 
     del grain, jax, optax, orbax, safetensors, scipy, sentencex
     del tensorboardX, read_only_builder, download_manager, extractor, tf_example_pb2
-    for module in pkgutil.walk_packages(bert_jax.__path__, "bert_jax."):
-        if module.name not in NOT_IMPORTED:
-            importlib.import_module(module.name)
+    root = Path(bert_jax.__path__[0])
+    for path in sorted(root.rglob("*.py")):
+        name = ".".join(path.relative_to(root.parent).with_suffix("").parts)
+        if not name.startswith(NOT_IMPORTED):
+            importlib.import_module(name.removesuffix(".__init__"))
     shared_cache.write_whole()
 
 

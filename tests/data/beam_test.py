@@ -96,5 +96,10 @@ def test_beam_repeats_no_bundle(mapped, tmp_path):
 def test_beam_missing_is_one_line(tmp_path, monkeypatch):
     write_corpus(tmp_path / "corpus.txt")
     config = make_config(tmp_path, **{"corpus.runner": "FnApiRunner"})
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    find_spec = importlib.util.find_spec
+
+    def without_beam(name):
+        return None if name.startswith("apache_beam") else find_spec(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without_beam)
     assert "pip install '.[beam]'" in error_line(prepared, config)

@@ -24,11 +24,11 @@ CODE = {c["id"]: "".join(c["source"]) for c in CELLS if c["cell_type"] == "code"
 
 @pytest.fixture
 def model(tmp_path):
-    """A folder with weights of one small layer, which has not learned anything."""
+    """A folder with weights of two small layers, which have not learned anything."""
     letters = [f"{mark}{x}" for mark in ("", "##") for x in string.ascii_lowercase]
     words = re.findall(r"[a-z]{2,}|[^\w\s]", " ".join(CODE.values()).lower())
     pieces = [*tokenization.SPECIAL_TOKENS, *letters, *sorted(set(words))]
-    config = small_config(vocab_size=len(pieces), num_hidden_layers=1)
+    config = small_config(vocab_size=len(pieces))
     heads = BertWithHeads(config, heads=("masked_lm", "next_sentence"))
     params = initial_params(partial(init_model, heads))
     found = layout.Weights(config, jax.device_get(params), "BertForPreTraining")

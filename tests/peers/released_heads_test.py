@@ -182,7 +182,7 @@ def test_tagger(released, family, labels):
         return
     for entity in answer["entities"]:
         inside = tags[entity["start"] : entity["end"]]
-        assert {tag.partition("-")[2] for tag in inside} == {entity["type"]}
+        assert {tag.partition("-")[2] for tag in inside} == {entity["label"]}
     covered = {i for e in answer["entities"] for i in range(e["start"], e["end"])}
     assert covered == {index for index, tag in enumerate(tags) if tag != "O"}
 
