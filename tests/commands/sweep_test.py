@@ -18,7 +18,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("options", "words"), WRONG.items())
-def test_option_that_cannot_be(options, words, capsys):
+def test_option_that_cannot_be(options, words, monkeypatch, capsys):
+    # Whether matplotlib is installed or not.
+    monkeypatch.setattr(sweep.command_line, "require", lambda *_: None)
     assert sweep.main(options.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and words in line
