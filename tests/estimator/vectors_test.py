@@ -63,4 +63,7 @@ def test_few_texts_of_each_class(plain):
     np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-6)
     again = pickle.loads(pickle.dumps(few))
     np.testing.assert_array_equal(again.predict(texts), few.predict(texts))
+    model = few.model_
+    del few.model_, again  # its folder lives as long as the model
+    assert model.predict(["a dog"])[0]["vector"]
     assert "one class" in error_line(few.fit, texts, ["x"] * 60, error=ValueError)

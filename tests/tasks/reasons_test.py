@@ -106,6 +106,15 @@ def test_other_class_by_a_threshold_turns_the_signs(made):
         assert other == {**one, "score": pytest.approx(-one["score"])}
 
 
+def test_temperature_divides_the_scores_of_two_classes(made):
+    task, params = made()
+    (plain,) = answerer(Reasons(task, 4), params).answer([PAIR])
+    heated = Reasons(task.with_fitted({"temperature": 4.0}), 4)
+    (found,) = answerer(heated, params).answer([PAIR])
+    for one, other in zip(plain["reasons"], found["reasons"], strict=True):
+        assert other == {**one, "score": pytest.approx(one["score"] / 4, rel=1e-4)}
+
+
 def test_cut_text_has_reasons_of_what_is_left(made):
     task, params = made(text_b="", truncation="tail")
     row = {"text": "bad " * 30 + "good"}

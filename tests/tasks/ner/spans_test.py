@@ -141,3 +141,17 @@ def test_answers_can_be_trained_on(tmp_path):
     for entity in written:
         assert text[entity["start"] : entity["end"]] == entity["text"]
         assert entity["score"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("scheme", ["entities", "none"])
+def test_rows_of_words_and_of_texts_have_one_file(tmp_path, scheme):
+    rows = [
+        {"text": "Pa", "entities": [{"start": 0, "end": 2, "label": "X"}]},
+        {"tokens": ["d"], "ner_tags": ["O"]},
+    ]
+    path = write_rows(tmp_path / "t.jsonl", rows[: 2 if scheme == "entities" else 1])
+    made = task_in(tmp_path)(train_file=path, dev_file=path, scheme=scheme)
+    found = made.examples("dev")
+    answers = [Tagged(["O"] * len(row["words"]), [1.0]) for row in found]
+    files = made.definition.prediction_files("dev", found, answers)
+    assert [*files] == ["dev.conll"]
