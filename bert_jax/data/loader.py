@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import grain
 import numpy as np
-from jaxtyping import Bool, Int, Integer
+from jaxtyping import Bool, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -74,7 +74,7 @@ def batch_dataset(
     if config.corpus.packing:
         make, count = _packed_maker(config, phase, data, make)
     elif config.corpus.weights:
-        make, count = _mixed_maker(config, table["source"].values, make)
+        make, count = _mixed_maker(_mix_sources(config, table), make)
     size = phase.batch_size
     order = grain.MapDataset.range(count).seed(config.seed).shuffle()
 
@@ -195,16 +195,16 @@ def _packed_maker(
     return make_packed, len(packed)
 
 
-def _mixed_maker(
-    config: ConfigDict, source: Integer[np.ndarray, " rows"], make: RowMaker
-) -> tuple[RowMaker, int]:
-    """Returns a function as `make`, of the rows of a pass over the mix, and their
-    number.
+def _mix_sources(config: ConfigDict, table: Table) -> "SourceMixture":
+    """Returns the mix of `config.corpus.weights`.
 
     Args:
-      source: Source of each row. The rows are in the order of their sources.
+      table: Rows in the order of their sources.
+
+    Raises:
+      UserError: It has no rows.
     """
-    weights = config.corpus.weights
+    weights, source = config.corpus.weights, table["source"].values
     ends = np.searchsorted(source, np.arange(len(weights), dtype=source.dtype), "right")
     mixed = SourceMixture(np.diff(ends, prepend=0).tolist(), weights, config.seed)
     if not mixed.size:
@@ -212,6 +212,12 @@ def _mixed_maker(
             f"config.corpus.weights={tuple(weights)}: no source with a weight above 0 "
             "has rows to train on"
         )
+    return mixed
+
+
+def _mixed_maker(mixed: "SourceMixture", make: RowMaker) -> tuple[RowMaker, int]:
+    """Returns a function as `make`, of the rows of a pass over the mix, and their
+    number."""
 
     def make_mixed(place: Numbers, turn: Numbers, step: int = 0) -> Batch:
         return make(*mixed.records(place, turn), step)
@@ -369,8 +375,14 @@ class RunData:
         """
         found = [self.prepare_length(length) for length in self._lengths()]
         for phase in phases_of(self._config):
-            data = self.prepare_length(phase.max_seq_length)
-            batch_dataset(self._config, phase, data)  # packs, or refuses a mix
+            length = phase.max_seq_length
+            data = self.prepare_length(length)
+            config = fields.with_values(self._config, dict(phase.changes))
+            if config.corpus.packing:
+                pairs = config.corpus.packed_pairs
+                packing.packed_rows(data.folder, data.table("train"), length, pairs)
+            elif config.corpus.weights:
+                _mix_sources(config, data.table("train"))
         return found
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
