@@ -34,8 +34,9 @@ from bert_jax.extract import Extractor
 from bert_jax.family import FAMILIES
 from bert_jax.models.stacking import attention_probabilities
 from bert_jax.runtime import hub, storage
+from bert_jax.scores import retrieval
 from bert_jax.tasks import row_files
-from bert_jax.tasks.embeddings.task import EmbeddingTask, unit_vectors
+from bert_jax.tasks.embeddings.task import EmbeddingTask
 from bert_jax.tasks.task import ApplyFn, Predictor
 from bert_jax.training import run_config, setup, sharding
 from bert_jax.training.inference import Answerer, find_predictor
@@ -260,7 +261,7 @@ class Bert:
         *,
         reasons: int = 0,
         labels: Sequence[str] = (),
-        hypothesis: str = "This example is {}.",
+        hypothesis: str | None = None,
     ) -> Any:
         """Answers rows as `--mode=predict` does.
 
@@ -271,7 +272,8 @@ class Bert:
           reasons: Words that speak for each answer, see `tasks.reasons.Reasons`.
           labels: Classes for a model of natural language inference, see
             `tasks.zero_shot.ZeroShot`. Empty means the model's own.
-          hypothesis: Sentence that a text of a class entails.
+          hypothesis: Sentence that a text of a class entails. None means the default of
+            `config.predict.hypothesis`.
 
         Returns:
           A list with each row and the task's additions: `masks` (`next`, left to
@@ -386,7 +388,7 @@ class Bert:
             raise ValueError(f"size={size}: vectors have {found.shape[1]} numbers")
         found = found[:, :size]
         is_normalized = vectors is not None and vectors.normalized
-        return unit_vectors(found) if is_normalized else found
+        return retrieval.unit_vectors(found) if is_normalized else found
 
     @functools.cached_property
     def _text_vectors(self) -> TextVectors | None:
@@ -426,7 +428,8 @@ class Bert:
         """
         if asked not in self._answering:
             task, params, report = self._recorded
-            options = dict(zip(("reasons", "labels", "hypothesis"), asked, strict=True))
+            named = zip(("reasons", "labels", "hypothesis"), asked, strict=True)
+            options = {name: value for name, value in named if value is not None}
             predictor = find_predictor(task, report.missing, options)
             size = task.config.predict.batch_size
             self._answering[asked] = self._answerer(predictor, params, size)

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 
 from bert_jax.data import tables
 from bert_jax.errors import UserError
+from bert_jax.scores.retrieval import unit_vectors
 
 Vectors = Float[np.ndarray, "texts size"]
 
@@ -209,10 +210,9 @@ def _unit(vectors: Vectors) -> Vectors:
     """Returns vectors of length 1, float32, or of 0 where they are 0. Raises ValueError
     if a number is NaN or infinite."""
     vectors = np.asarray(vectors, np.float32)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    if not np.isfinite(lengths).all():
+    if not np.isfinite(np.einsum("ij,ij->i", vectors, vectors)).all():
         raise ValueError("a vector has NaN or infinity")
-    return vectors / np.maximum(lengths, 1e-12)
+    return unit_vectors(vectors)
 
 
 def _blocks(

@@ -31,7 +31,7 @@ from bert_jax.errors import UserError, escape_controls
 from bert_jax.main import set_up_logging
 from bert_jax.runtime import environment
 from bert_jax.runtime.storage import write_atomically
-from bert_jax.tasks.embeddings.task import unit_vectors
+from bert_jax.scores.retrieval import unit_vectors
 
 ENDINGS = (".txt", ".md")  # of the files in a folder
 PICTURES = (".png", ".pdf", ".svg")
@@ -66,11 +66,11 @@ def main(argv: Sequence[str]) -> int:
     model = pretrained.load(options.model)
     reader = pretrained.load(options.reader) if options.reader else None
     texts = [text for _, text in named]
-    vectors = unit_vectors(model.sentences(texts))
+    vectors = model.sentences(texts)
     if options.map:
         files = [where.rpartition(":")[0] for where, _ in named]
         picture = plots.save(
-            draw(project(vectors), files), Path(options.map).suffix[1:]
+            draw(project(unit_vectors(vectors)), files), Path(options.map).suffix[1:]
         )
         write_atomically(Path(options.map), picture)
     queries: Iterable[str] = () if options.query is None else (options.query,)

@@ -23,6 +23,7 @@ from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import hub, storage
+from bert_jax.scores.calibration import sigmoid
 
 log = logging.getLogger(__name__)
 
@@ -302,7 +303,7 @@ model = {what}.from_pretrained({json.dumps(name)})
     if weights.vectors is not None:
         text += _vectors_card(name, weights)
     if thresholds := provenance.get("task", {}).get("thresholds"):
-        least = 1 / (1 + np.exp(-np.asarray(thresholds, np.float64)))
+        least = sigmoid(np.asarray(thresholds, np.float64))
         text += "\nA label is given from this probability on, fitted on dev:\n\n"
         text += "| label | from |\n| --- | --- |\n"
         labels = weights.labels

@@ -362,6 +362,29 @@ def _name(value: Any, where: str) -> str:
     return label_name(value)
 
 
+def given_weights(
+    given: Sequence[str], known: Mapping[str, int], labels: Sequence[str]
+) -> Float[np.ndarray, "classes"]:
+    """Returns the weight of each class, by `config.task.class_weights`, or 1.
+
+    Args:
+      given: LABEL=WEIGHT, ...
+      known: Index of each label, by `label_name` of its names.
+
+    Raises:
+      UserError: A weight is given for no label.
+    """
+    weights = np.ones(len(labels), np.float32)
+    for name, _, weight in (item.rpartition("=") for item in given):
+        if (label := label_name(name)) not in known:
+            raise UserError(
+                f"config.task.class_weights={given}: {name!r} is no label; "
+                f"there are {', '.join(map(repr, labels)):.200}"
+            )
+        weights[known[label]] = float(weight)
+    return weights
+
+
 def balanced_weights(
     labels: Int[np.ndarray, "rows"], classes: int
 ) -> Float[np.ndarray, "classes"]:

@@ -85,6 +85,11 @@ def best_threshold(
     return float(best[np.abs(best).argmin()])
 
 
+def sigmoid(logits: Float[np.ndarray, " labels"]) -> Float[np.ndarray, " labels"]:
+    """Returns probabilities of labels, any number of which may apply."""
+    return np.exp(-np.logaddexp(0.0, -logits))
+
+
 def describe(fitted: Mapping[str, Any], names: Sequence[str]) -> str:
     """Returns what a report says of fitted values: the probability from which each
     label is given, and whether the rows determined the temperature.
@@ -93,7 +98,7 @@ def describe(fitted: Mapping[str, Any], names: Sequence[str]) -> str:
       names: Labels of the thresholds.
     """
     if thresholds := fitted.get("thresholds"):
-        shares = 1 / (1 + np.exp(-np.asarray(thresholds, np.float64)))
+        shares = sigmoid(np.asarray(thresholds, np.float64))
         pairs = zip(names, shares.tolist(), strict=True)
         given = ", ".join(f"{name} {share:.4g}" for name, share in pairs)
         return f"least probability at which a label is given, fitted on dev: {given}"

@@ -185,11 +185,6 @@ def softmax(
     return shares / shares.sum(axis=-1, keepdims=True)
 
 
-def sigmoid(logits: Float[np.ndarray, " labels"]) -> Float[np.ndarray, " labels"]:
-    """Returns probabilities of labels, any number of which may apply."""
-    return np.exp(-np.logaddexp(0.0, -logits))
-
-
 def _correlation(function: Callable, labels: np.ndarray, guesses: np.ndarray) -> float:
     x, y = (np.asarray(series, np.float64) for series in (labels, guesses))
     if np.ptp(x) == 0 or np.ptp(y) == 0:

@@ -37,5 +37,12 @@ def retrieval_scores(
     return {name: float(np.mean(values)) for name, values in found.items() if values}
 
 
+def unit_vectors(
+    vectors: Float[np.ndarray, "texts size"],
+) -> Float[np.ndarray, "texts size"]:
+    """Divides vectors by their lengths."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
 def _dcg(gains: Float[np.ndarray, " ranks"]) -> float:
     return float(np.sum(gains / np.log2(np.arange(len(gains)) + 2)))

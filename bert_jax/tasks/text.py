@@ -60,6 +60,7 @@ _LIMITED = (
     ("calibration", "temperature", ("classification", "multilabel")),
     ("calibration", "thresholds", ("classification", "multilabel")),
 )
+_BALANCED = ("balanced",)  # class_weights
 _SHOWN = 20  # maximum number of classes whose tables are printed
 
 
@@ -380,24 +381,20 @@ class Text(TaskDefinition):
         Raises:
           UserError: A weight is given for no label.
         """
-        if (given := self.options.class_weights) != ("balanced",):
-            weights, known = np.ones(len(self.labels), np.float32), self._known_labels()
-            for name, _, weight in (item.rpartition("=") for item in given):
-                if (label := texts.label_name(name)) not in known:
-                    raise UserError(
-                        f"config.task.class_weights={given}: {name!r} is no label; "
-                        f"there are {', '.join(map(repr, self.labels)):.200}"
-                    )
-                weights[known[label]] = float(weight)
-            return weights
+        if self.options.class_weights != _BALANCED:
+            return self._given_weights()
         labels = [row["label"] for row in self.number_labels(self.rows("train"))]
         return texts.balanced_weights(np.array(labels, int), len(self.labels))
+
+    def _given_weights(self) -> Float[np.ndarray, "labels"]:
+        given, known = self.options.class_weights, self._known_labels()
+        return texts.given_weights(given, known, self.labels)
 
     def fit(self, rows: Sequence[Row], answers: Answers | None) -> dict[str, Any]:
         """Fits `temperature` or `thresholds` to dev, by `config.task.calibration`."""
         what = self.options.calibration
-        if answers is None and self.options.class_weights:
-            self._class_weights  # noqa: B018  (refuses what is no label, before a run)
+        if answers is None and self.options.class_weights not in ((), _BALANCED):
+            self._given_weights()  # refuses what is no label, before a run begins
         if answers is None or what == "none":
             return {}
         if None in (labels := [row["label"] for row in rows]):
@@ -441,7 +438,7 @@ class Text(TaskDefinition):
         """Returns the labels' probabilities, at the fitted temperature if any."""
         logits = answer.astype(np.float64) / self.fitted.get("temperature", 1.0)
         one = self.kind == "classification"
-        return scores.softmax(logits) if one else scores.sigmoid(logits)
+        return scores.softmax(logits) if one else calibration.sigmoid(logits)
 
     def format_answer(self, row: Row, answer: np.ndarray) -> Row:
         """Returns `label` (or `labels`) with probabilities as `scores`, or `score`."""

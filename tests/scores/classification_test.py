@@ -8,7 +8,7 @@ import pytest
 from scipy import special, stats
 from sklearn import metrics
 
-from bert_jax.scores import classification
+from bert_jax.scores import calibration, classification
 
 
 def random_classes(classes):
@@ -190,5 +190,5 @@ def test_probabilities_are_those_of_scipy():
     scales = np.logspace(-3, 3, 50)[:, None]
     for row in np.random.default_rng(0).normal(size=(50, 7)) * scales:
         np.testing.assert_array_equal(classification.softmax(row), special.softmax(row))
-        ours, theirs = classification.sigmoid(row), special.expit(row)
+        ours, theirs = calibration.sigmoid(row), special.expit(row)
         np.testing.assert_allclose(ours, theirs, rtol=1e-14)

@@ -174,13 +174,13 @@ class Embeddings(TaskDefinition):
     ) -> dict[str, float]:
         if judged := [row["judged"] for row in rows if "judged" in row]:
             number = len(rows) - len(judged)  # of documents, which come first
-            vectors = unit_vectors(np.concatenate(answers))
+            vectors = retrieval.unit_vectors(np.concatenate(answers))
             similarities = vectors[number:] @ vectors[:number].T
             return retrieval.retrieval_scores(similarities, judged)
         if not rows or len(rows[0]["texts"]) == 1:
             return {}
         queries, partners = (
-            unit_vectors(np.stack([a[i] for a in answers])) for i in (0, 1)
+            retrieval.unit_vectors(np.stack([a[i] for a in answers])) for i in (0, 1)
         )
         if "score" in rows[0]:
             wanted = np.array([row["score"] for row in rows])
@@ -217,7 +217,7 @@ class Embeddings(TaskDefinition):
         """Returns `vector` of the text, and for a pair also `similarity`, a cosine."""
         found: dict[str, Any] = {"vector": answer[0].tolist()}
         if len(answer) > 1:
-            first, second = unit_vectors(answer[:2])
+            first, second = retrieval.unit_vectors(answer[:2])
             found["similarity"] = float(first @ second)
         return found
 
@@ -307,10 +307,3 @@ def _first_rows(texts: Sequence[str]) -> dict[str, int]:
     for index, text in enumerate(texts):
         first.setdefault(text, index)
     return first
-
-
-def unit_vectors(
-    vectors: Float[np.ndarray, "texts size"],
-) -> Float[np.ndarray, "texts size"]:
-    """Divides vectors by their lengths."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
