@@ -1,10 +1,13 @@
-"""A whole fine-tuning run beside torch: the same start, batches, rates and losses."""
+"""Fine-tuning beside torch: a whole run without dropout, and dropout's draws."""
 
 import json
 
+import jax
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 
+import bert_jax
 from bert_jax import modes
 from bert_jax.workdir import metrics
 from tests.micro import write_rows
@@ -92,3 +95,81 @@ def test_run_is_torchs(tmp_path, torch, transformers, kind):
         schedule.step()
         optimizer.zero_grad()
     assert ours[-1]["loss"] < 0.5 * ours[0]["loss"]
+
+
+DRAWS = 200
+# Names in transformers of parameters that each kind of dropout reaches.
+PARTS = {
+    "bert/embeddings/word_embeddings/embedding": (
+        "bert.embeddings.word_embeddings.weight"
+    ),
+    "bert/encoder/layer_0/attention/value/kernel": (
+        "bert.encoder.layer.0.attention.self.value.weight"
+    ),
+    "bert/encoder/layer_3/attention/query/kernel": (
+        "bert.encoder.layer.3.attention.self.query.weight"
+    ),
+    "bert/encoder/layer_3/output/kernel": "bert.encoder.layer.3.output.dense.weight",
+    "bert/pooler/kernel": "bert.pooler.dense.weight",
+    "sequence_classification/kernel": "classifier.weight",
+}
+
+
+@pytest.mark.slow
+def test_dropout_is_distributed_as_in_torch(tmp_path, torch, transformers):
+    fields = {
+        "init_from": "mini",
+        "task.train_file": write_rows(tmp_path / "train.jsonl", ROWS),
+        "task.calibration": "none",
+        "task.max_seq_length": 32,
+        "train.batch_size": 8,
+        "train.num_steps": 1,
+        "optimizer.warmup_fraction": 0.0,
+        "optimizer.warmup_steps": 1,  # rate 0: the head is as it was drawn
+        "evaluate.splits": "()",
+    }
+    run, start = tmp_path / "run", tmp_path / "start"
+    flags = [f"--config.{field}={value}" for field, value in fields.items()]
+    here("--config=configs/finetune/text.py", f"--workdir={run}", *flags)
+    here(f"--workdir={run}", "--mode=export", f"--output={start}")
+    task = modes.make_task(None, str(run), {}, trains=True)
+    task.training_data()
+    batch = jax.tree.map(jax.numpy.asarray, next(task.batches(0, slice(0, 8), 0)))
+    params = bert_jax.load(str(run)).params
+
+    def loss(params, key):
+        return sum(task.loss(params, batch, key).values()) / len(batch["label"])
+
+    @jax.jit
+    def draw(key):
+        value, gradients = jax.value_and_grad(loss)(params, key)
+        by_name = flatten_dict(gradients, sep="/")
+        return [value, *(jax.numpy.linalg.norm(by_name[name]) for name in PARTS)]
+
+    ours = np.array([jax.device_get(draw(jax.random.key(i))) for i in range(DRAWS)])
+
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(start)
+    model.train()
+    torch.manual_seed(0)
+    named = dict(model.named_parameters())
+    tensors = {name: torch.tensor(np.asarray(x)).long() for name, x in batch.items()}
+    theirs = []
+    for _ in range(DRAWS):
+        model.zero_grad()
+        found = model(
+            input_ids=tensors["input_ids"],
+            attention_mask=tensors["input_mask"],
+            token_type_ids=tensors["segment_ids"],
+            labels=tensors["label"],
+        )
+        found.loss.backward()
+        norms = [named[name].grad.norm().item() for name in PARTS.values()]
+        theirs.append([found.loss.item(), *norms])
+    theirs = np.array(theirs)
+
+    # Standard errors of a mean and, near a normal distribution, of a logarithm of a
+    # standard deviation. A side without dropout of attention is 10 of them away.
+    error = np.sqrt((ours.var(axis=0) + theirs.var(axis=0)) / DRAWS)
+    assert np.all(np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 4 * error)
+    spread = np.log(ours.std(axis=0) / theirs.std(axis=0))
+    assert np.all(np.abs(spread) < 4 / np.sqrt(DRAWS))
