@@ -148,9 +148,11 @@ TASK: dict[str, Field] = {
         0.0,
         "[0, 1)",
         doc="Fraction to hold out as dev, without data named dev: of each class "
-        "(with kind=classification, else of all texts) of the training data. "
-        "The texts themselves decide, so that equal texts stay together. From "
-        "IMDb's archive, whole films are held out.",
+        "(where a row has one, else of all rows) of the training data. The texts "
+        "themselves decide, so that equal texts stay together, and with them the "
+        "questions of a context, the endings of a beginning, the partners of a text, "
+        "the sentences of a document with task.document_context, and the reviews of "
+        "a film in IMDb's archive.",
     ),
     "task.group": Field(
         "",
@@ -405,26 +407,26 @@ _TEACHER = (
 )
 _ROWS = "max_seq_length bilstm pad_to_max"
 _ALL = f"{_ROWS} {_TEACHER}"
-_FILES = f"{_ALL} train_file dev_file test_file"
+_FILES = f"{_ALL} train_file dev_file test_file dev_fraction"
 _CLASSES = "labels texts_per_row"
 _TEXTS = (
-    "dev_fraction kind truncation windows window_overlap window_logits label_smoothing "
+    "kind truncation windows window_overlap window_logits label_smoothing "
     "calibration min_precision"
 )
 TASKS = {
     "pretraining": f"objective nsp_loss {_TEACHER}",
     **dict.fromkeys(GLUE, f"{_ALL} data_dir {_CLASSES}"),
-    "imdb": f"{_ALL} data_dir {_CLASSES} {_TEXTS}",
+    "imdb": f"{_ALL} data_dir dev_fraction {_CLASSES} {_TEXTS}",
     "text": f"{_FILES} {_CLASSES} {_TEXTS} format text text_b label group "
     "class_weights weight weighted_scores label_separator label_names",
     "ner": f"{_FILES} labels token_column tag_column scheme crf tag_scheme "
     "document_context words",
-    "squad": f"{_ALL} train_file dev_file null_answers doc_stride max_query_length "
-    "n_best_size max_answer_length",
+    "squad": f"{_ALL} train_file dev_file dev_fraction null_answers doc_stride "
+    "max_query_length n_best_size max_answer_length",
     "swag": _FILES,
-    "embeddings": f"{_ROWS} train_file dev_file test_file retrieval_file format text "
-    "text_b negative score max_score loss temperature margin pooling dense normalized "
-    "prompt prompts dimensions",
+    "embeddings": f"{_ROWS} train_file dev_file test_file dev_fraction retrieval_file "
+    "format text text_b negative score max_score loss temperature margin pooling dense "
+    "normalized prompt prompts dimensions",
 }
 
 

@@ -189,24 +189,21 @@ def group_name(row: Row) -> str:
 
 
 def hold_out(
-    rows: Sequence[Row],
-    fraction: float,
-    groups: Sequence[str],
-    *,
-    by_class: bool = True,
+    rows: Sequence[Row], fraction: float, groups: Sequence[str]
 ) -> tuple[list[Row], list[Row]]:
     """Splits rows into those to keep and those to hold out, both in order.
+
+    A `label` that is a string is a class, and each class is counted by itself. A tuple,
+    as `tags` are, has several names, each of which stays among the kept rows.
 
     Args:
       fraction: Maximum fraction to hold out of each class, rounded down.
       groups: Name of each row's group. A group stays whole. Groups are drawn by the
-        hash of their names, so their order does not matter. With several labels per
-        row, each label stays among the kept rows.
-      by_class: Whether to count by class. False means all rows together, whatever
-        their labels.
+        hash of their names, so their order does not matter.
     """
-    classes = [row["label"] if by_class else None for row in rows]
-    names = [x["label"] if isinstance(x["label"], tuple) else () for x in rows]
+    labels_of = [row.get("label", row.get("tags")) for row in rows]
+    classes = [label if isinstance(label, str) else None for label in labels_of]
+    names = [label if isinstance(label, tuple) else () for label in labels_of]
     kept = Counter(itertools.chain.from_iterable(names))
     # 100 * 0.29 is 28.999999999999996.
     room = Counter({k: int(n * fraction + 1e-9) for k, n in Counter(classes).items()})

@@ -90,6 +90,10 @@ class TaskDefinition(abc.ABC):
           UserError: A file or record is wrong. The message names file, line and remedy.
         """
 
+    def group_name(self, row: Row) -> str:
+        """Returns what rows have in common that `task.dev_fraction` keeps together."""
+        return str(row)
+
     @abc.abstractmethod
     def parse_row(self, row: Row) -> Row:
         """Checks a row of `--mode=predict`'s input, and returns one as `read_rows`

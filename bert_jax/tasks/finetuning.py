@@ -21,6 +21,7 @@ from bert_jax.config.phases import Phase
 from bert_jax.data import overlap, packing
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.data.tables import ColumnSpec, Row
+from bert_jax.data.texts import hold_out
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, bert_config
 from bert_jax.models import crf
@@ -353,9 +354,26 @@ class Finetuning(distillation.Taught, Predictor):
 
     def rows(self, split: str) -> Sequence[Row]:
         """Returns the cached rows of `TaskDefinition.read_rows`, or none if there is no
-        such data."""
-        if split not in self._read:
-            self._read[split] = self.definition.read_rows(split) or ()
+        such data. With `task.dev_fraction`, `train` and `dev` are parts of `train`."""
+        if split in self._read:
+            return self._read[split]
+        definition, fraction = self.definition, self.options.dev_fraction
+        if not fraction or split not in ("train", "dev"):
+            self._read[split] = definition.read_rows(split) or ()
+            return self._read[split]
+        if dev_file := definition.split_file("dev"):
+            raise UserError(
+                f"config.task.dev_fraction={fraction}: dev_file={dev_file} is named "
+                "too; set one of them"
+            )
+        whole = definition.read_rows("train") or ()
+        groups = [*map(definition.group_name, whole)]
+        self._read["train"], self._read["dev"] = hold_out(whole, fraction, groups)
+        if whole and not self._read["dev"]:
+            raise UserError(
+                f"config.task.dev_fraction={fraction}: holds out none of the "
+                f"{len(whole)} training records; name a larger share"
+            )
         return self._read[split]
 
     def examples(self, split: str) -> Sequence[Row]:

@@ -6,7 +6,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.tasks.text import Text
 
-_NO_FILMS = "dev: reviews held out from data that do not name their films"
+_NO_FILMS = "train: reviews of data that do not name their films, which dev may share"
 
 
 class Imdb(Text):
@@ -23,7 +23,7 @@ class Imdb(Text):
     """
 
     def read_rows(self, split: str) -> list[Row] | None:
-        """Splits the training data into `train` and `dev`, and reads `test` as is."""
+        """Reads `train`, with each review's film as its `group`, or `test`."""
         options = self.options
         source, folder = options.data_dir, storage.storage_path(options.data_dir)
         if not source:
@@ -31,20 +31,20 @@ class Imdb(Text):
                 "config.task.data_dir is empty: name IMDb's folder, with train/ and "
                 "test/, hf:stanfordnlp/imdb or tfds:imdb_reviews"
             )
+        if split == "dev":
+            return None
         by_name = source.startswith(BY_NAME)
-        part = "train" if split == "dev" else split
         if by_name:
-            whole = texts.read_texts(f"{source}:{part}")
-        elif part == "train" or (folder / part).exists():
-            whole = texts.read_folders(folder / part)
+            rows = texts.read_texts(f"{source}:{split}")
+        elif split == "train" or (folder / split).exists():
+            rows = texts.read_folders(folder / split)
         else:
             return None
-        if part != "train":
-            return whole
-        # A group of reviews must not be split between train and dev.
-        films = None if by_name else texts.film_urls(folder / "train", whole)
-        groups = films or [row["text"] for row in whole]
-        kept, held = texts.hold_out(whole, options.dev_fraction, groups)
-        if films is None and held:
-            self.text.notices[_NO_FILMS] = len(held)
-        return (held if split == "dev" else kept) or None
+        if split != "train" or not options.dev_fraction:
+            return rows
+        # A film's reviews must not be split between train and dev.
+        films = None if by_name else texts.film_urls(folder / "train", rows)
+        if films is None:
+            self.text.notices[_NO_FILMS] = len(rows)
+            return rows
+        return [{**row, "group": film} for row, film in zip(rows, films, strict=True)]

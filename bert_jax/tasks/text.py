@@ -129,31 +129,7 @@ class Text(TaskDefinition):
         return bool(self.options.text_b)
 
     def read_rows(self, split: str) -> Sequence[Row] | None:
-        """Reads a split's rows, with labels by name. Only `test` may be unlabeled.
-
-        With `task.dev_fraction`, `train` and `dev` are parts of the training file.
-        """
-        options = self.options
-        fraction = options.dev_fraction
-        if not fraction or split not in ("train", "dev"):
-            return self._read_file(split)
-        if options.dev_file:
-            raise UserError(
-                f"config.task.dev_fraction={fraction}: dev_file={options.dev_file} is "
-                "named too; set one of them"
-            )
-        whole = self._read_file("train") or []
-        groups = [*map(texts.group_name, whole)]
-        by_class = self.kind == "classification"
-        kept, held = texts.hold_out(whole, fraction, groups, by_class=by_class)
-        if not held:
-            raise UserError(
-                f"config.task.dev_fraction={fraction}: holds out none of the "
-                f"{len(whole)} records of {options.train_file}; name a larger share"
-            )
-        return held if split == "dev" else kept
-
-    def _read_file(self, split: str) -> list[Row] | None:
+        """Reads a split's rows, with labels by name. Only `test` may be unlabeled."""
         options = self.options
         source = self.split_file(split)
         if not source:
@@ -171,6 +147,9 @@ class Text(TaskDefinition):
             group=options.group if split == "train" else "",
             weight=options.weight if weighs else "",
         )
+
+    def group_name(self, row: Row) -> str:
+        return texts.group_name(row)
 
     @property
     def row_columns(self) -> ColumnSpec:

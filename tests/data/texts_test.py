@@ -147,11 +147,11 @@ def test_rows_of_a_group_have_its_name(tmp_path):
 def test_hold_out_keeps_each_label_in_training(several, tenths):
     texts = [row_of("", tuple(sorted(names))) for names in several]
     groups = [*map(str, range(len(texts)))]
-    kept, held = hold_out(texts, tenths / 10, groups, by_class=False)
+    kept, held = hold_out(texts, tenths / 10, groups)
     assert len(held) <= int(len(texts) * (tenths / 10))
     assert set().union(*several) == {name for text in kept for name in text["label"]}
     common = [row_of("", ("a",))] * 10
-    _, held = hold_out(common, 0.5, [*"0123456789"], by_class=False)
+    _, held = hold_out(common, 0.5, [*"0123456789"])
     assert len(held) == 5
 
 

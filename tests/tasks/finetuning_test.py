@@ -1,5 +1,7 @@
 """What GLUE and a user's texts share: sequences, losses, answers, several in a row."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +14,8 @@ from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.text import Text
 from bert_jax.training.log import count_positions
 from tests.close import GRADIENT_TERMS, assert_close
-from tests.micro import error_line, initial_params, read_rows
-from tests.tasks.small_texts import evaluated, text_row
+from tests.micro import error_line, initial_params, read_rows, write_rows
+from tests.tasks.small_texts import evaluated, resolved, shrunk, text_row
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
 CLS, SEP, A, B, C, D = 2, 3, 5, 6, 7, 8
@@ -298,3 +300,78 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make):
     (alone, gradients), (shared, others) = found
     assert_close(alone, shared)
     assert_close(gradients, others, terms=GRADIENT_TERMS)
+
+
+# Ten groups of two rows each. A row begins with its group's letter, but for SQuAD's.
+LETTERS = "abcdefghij"
+TAGGED = "".join(f"{x} O\n{x} B-x\n\n" for x in LETTERS)
+
+
+def squad_file(path):
+    answers = [{"text": "a", "answer_start": 0}]
+    paragraphs = [
+        {
+            "context": f"a {letter}",
+            "qas": [
+                {"id": f"{letter}{i}", "question": "b", "answers": answers}
+                for i in range(2)
+            ],
+        }
+        for letter in LETTERS
+    ]
+    path.write_text(json.dumps({"data": [{"title": "c", "paragraphs": paragraphs}]}))
+
+
+def jsonl(make_row):
+    return lambda path: write_rows(
+        path, [make_row(letter, i) for letter in LETTERS for i in range(2)]
+    )
+
+
+HELD_OUT = {
+    "ner": (lambda path: path.write_text(2 * TAGGED), lambda row: row["words"][0]),
+    "squad": (squad_file, lambda row: row["context"][-1]),
+    "swag": (
+        jsonl(lambda x, i: {"context": x, "endings": [*"abcd"], "label": i}),
+        lambda row: row["context"],
+    ),
+    "embeddings": (
+        jsonl(lambda x, i: {"text": x, "text_b": "ab"[i]}),
+        lambda row: row["texts"][0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HELD_OUT)
+def test_dev_fraction_holds_out_whole_groups(name, tmp_path):
+    write, group_of = HELD_OUT[name]
+    path = tmp_path / ("train.txt" if name == "ner" else "train.jsonl")
+    path = path.with_suffix(".json") if name == "squad" else path
+    write(path)
+    config = shrunk(recipes.start_finetuning(name, "tiny", "bert"), tmp_path)
+    config.task.update(train_file=str(path), dev_fraction=0.3)
+    if name == "squad":
+        config.task.update(max_query_length=4, doc_stride=4)
+    task = resolved(config)
+    assert task.splits == ("dev",)
+    train, dev = ([*map(group_of, task.rows(split))] for split in ("train", "dev"))
+    assert sorted(train + dev) == sorted(2 * LETTERS)
+    assert len(dev) == 6 and not {*train} & {*dev}
+    assert [row for row in task.rows("train") if row in task.rows("dev")] == []
+    config.task.dev_fraction = 0.01
+    line = error_line(lambda: resolved(config).splits)
+    assert "config.task.dev_fraction=0.01: holds out none of the 20 training" in line
+    config.task.update(dev_fraction=0.3, dev_file=str(path))
+    assert "is named too; set one of them" in error_line(
+        lambda: resolved(config).splits
+    )
+
+
+def test_documents_stay_whole_where_they_are_read(tmp_path):
+    path = tmp_path / "train.txt"
+    path.write_text("".join(f"-DOCSTART- O\n\n{x} O\n\n{x} O\n\n" for x in LETTERS))
+    config = shrunk(recipes.start_finetuning("ner", "tiny", "bert"), tmp_path)
+    config.task.update(train_file=str(path), dev_fraction=0.3, document_context=True)
+    task = resolved(config)
+    parts = [{row["document"] for row in task.rows(s)} for s in ("train", "dev")]
+    assert [*map(len, parts)] == [7, 3] and not parts[0] & parts[1]

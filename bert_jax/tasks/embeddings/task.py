@@ -97,6 +97,9 @@ class Embeddings(TaskDefinition):
             self._check_loss(rows)
         return rows
 
+    def group_name(self, row: Row) -> str:
+        return str(row["texts"][0])
+
     def _check_loss(self, rows: Sequence[Row]) -> None:
         kind, chosen = data.kind_of(rows), self.options.loss
         if chosen and chosen not in LOSSES[kind]:

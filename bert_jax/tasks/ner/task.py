@@ -83,6 +83,10 @@ class Ner(TaskDefinition):
         tagged.check_columns(source, sentences, has_entities=self.has_entities)
         return sentences
 
+    def group_name(self, row: Row) -> str:
+        own = row["document"] if self.options.document_context else row["words"]
+        return str(own)
+
     def infer_fields(self) -> dict[str, Any]:
         """Returns `task.labels`, the tags of the training data, sorted, O first, and
         with a CRF `task.tag_scheme`, that of these tags, which its guesses keep to."""

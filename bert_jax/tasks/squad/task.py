@@ -61,6 +61,9 @@ class Squad(TaskDefinition):
                 self.text.notices[what] += bare
         return rows
 
+    def group_name(self, row: Row) -> str:
+        return str(row["context"])
+
     def encode(self, rows: Sequence[Row], split: str) -> list[Feature]:
         """Returns the windows of each row.
 
