@@ -16,7 +16,7 @@ from typing import Any
 
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Task
+from bert_jax.tasks.task import Predictor, Task
 from bert_jax.training import inference
 from bert_jax.workdir import folder as workdirs
 
@@ -60,9 +60,10 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
       UserError: The port cannot be used. Nothing is loaded then.
     """
     listening = open_port(host, port)
-    about = about_task(task, folder)
+    answerer = inference.restore_answerer(task, folder)
+    about = about_model(answerer.predictor, task, folder)
     short = {n: ["a"] * 4 if n == "endings" else "a" for n in about["fields"]}
-    batcher = Batcher(inference.restore_answerer(task, folder), short)
+    batcher = Batcher(answerer, short)
     app = make_application(batcher, about, host, *task.config.serve.hosts)
     # The thread that computes and the one that serves wait for each other dozens of
     # times a batch, by default 5 ms each time.
@@ -214,18 +215,12 @@ async def _content(request: Request) -> Any:
     return content
 
 
-def about_task(task: Task, folder: Path) -> dict[str, Any]:
+def about_model(predictor: Predictor, task: Task, folder: Path) -> dict[str, Any]:
     """Returns what /health, the page and /openapi.json say of the model.
 
-    `example` is a row of the task, of the run's dev data if its predictions have one. A
-    custom task has texts.
+    `example` is a row of the task, of the run's dev data if its predictions have one.
     """
     name, config = task.config.task.name, task.config
-    known = {"squad": ["question", "context"], "swag": ["context", "endings"]}
-    pairs = name != "ner" and getattr(task, "pairs", True)
-    if name == "pretraining":
-        pairs = config.corpus.nsp
-    fields = known.get(name, ["text", "text_b"] if pairs else ["text"])
     source = folder if workdirs.has_config(folder) else config.init_from
     words = task.tokenizer.get_vocab() if name == "pretraining" else {}
     word = next((m for m in ("[MASK]", "<mask>") if m in words), "river")
@@ -235,9 +230,9 @@ def about_task(task: Task, folder: Path) -> dict[str, Any]:
         "status": "ok",
         "task": name,
         "model": str(source).rstrip("/").rpartition("/")[2],  # shows no local folder
-        "fields": fields,
-        "labels": list(getattr(task, "labels", ())),
-        "example": {field: example[field] for field in fields},
+        "fields": list(predictor.row_fields),
+        "labels": list(predictor.labels),
+        "example": {field: example.get(field, "") for field in predictor.row_fields},
     }
 
 

@@ -140,6 +140,11 @@ class TaskDefinition(abc.ABC):
         return 1
 
     @property
+    def row_fields(self) -> tuple[str, ...]:
+        """Fields of a row that `parse_row` takes. `text_b` may be missing."""
+        return ("text", "text_b")
+
+    @property
     def row_columns(self) -> ColumnSpec:
         """Columns of a table of rows. By number, it has no header."""
         return ANY

@@ -54,6 +54,10 @@ class FillMask(Predictor):
         self.max_seq_length = model.config.max_position_embeddings
 
     @property
+    def row_fields(self) -> tuple[str, ...]:
+        return ("text", "text_b") if self._has_nsp_head else ("text",)
+
+    @property
     def blank(self) -> str:
         """The text that marks a guess: [MASK], or its equivalent."""
         return self._tokenizer.id_to_token(self._special.mask) or ""

@@ -111,6 +111,11 @@ class Finetuning(distillation.Taught, Predictor):
         return self.definition.kind
 
     @property
+    def row_fields(self) -> tuple[str, ...]:
+        """See `TaskDefinition.row_fields`."""
+        return self.definition.row_fields
+
+    @property
     def row_columns(self) -> ColumnSpec:
         return self.definition.row_columns
 

@@ -66,6 +66,14 @@ class Reasons(Predictor):
         self.max_seq_length, self.fitted = predictor.max_seq_length, predictor.fitted
         self.notices = predictor.notices
 
+    @property
+    def row_fields(self) -> tuple[str, ...]:
+        return self._task.row_fields
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self._task.labels
+
     def parse_row(self, row: Row) -> Row:
         return self._task.parse_row(row)
 

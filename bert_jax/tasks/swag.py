@@ -96,6 +96,7 @@ class Swag(TaskDefinition):
     loss_name = "choice_loss"
     main_score = "accuracy"
     sequences = CHOICES
+    row_fields = ("context", "endings")
 
     def read_rows(self, split: str) -> list[Row] | None:
         """Reads the records of a split. `test` may be unlabeled."""

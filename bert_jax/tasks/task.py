@@ -77,6 +77,16 @@ class Predictor:
     max_seq_length: int
     fitted: Mapping[str, Any] = MappingProxyType({})
 
+    @property
+    def row_fields(self) -> tuple[str, ...]:
+        """Fields of a row. `text_b` may be missing."""
+        return ("text", "text_b")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes or tags that an answer may have, if there are any."""
+        return ()
+
     def parse_row(self, row: dict[str, Any]) -> Any:
         """Parses a row of the input.
 

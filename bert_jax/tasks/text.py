@@ -152,6 +152,10 @@ class Text(TaskDefinition):
         return texts.group_name(row)
 
     @property
+    def row_fields(self) -> tuple[str, ...]:
+        return ("text", "text_b") if self.pairs else ("text",)
+
+    @property
     def row_columns(self) -> ColumnSpec:
         """The data's columns if they are numbers. Names may also be `text` and
         `text_b`."""

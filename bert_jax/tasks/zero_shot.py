@@ -27,6 +27,8 @@ class ZeroShot(Predictor):
     `transformers`.
     """
 
+    row_fields = ("text",)
+
     def __init__(self, predictor: Predictor, labels: Sequence[str], hypothesis: str):
         """Takes the predictor of a task on pairs, one of whose classes is entailment.
 
@@ -60,6 +62,10 @@ class ZeroShot(Predictor):
         self._hypotheses = [hypothesis.replace("{}", label) for label in labels]
         self._entailment = known.index(_ENTAILMENT)
         self.max_seq_length, self.notices = predictor.max_seq_length, predictor.notices
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self._labels
 
     def parse_row(self, row: Row) -> Row:
         """Takes `text`."""

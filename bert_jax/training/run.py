@@ -132,7 +132,7 @@ def require_dev(task: Task) -> None:
     if not dev and (set_fields := [name for name, value in needs.items() if value]):
         raise UserError(
             f"config.{set_fields[0]}: needs scores on dev, and there are none; name "
-            "dev data, and dev in config.evaluate.splits"
+            "dev data (in Python dev=), and dev in config.evaluate.splits"
         )
 
 

@@ -10,6 +10,7 @@ from sklearn import metrics
 
 from bert_jax.config import recipes
 from bert_jax.data.rows import Rows
+from bert_jax.serving import server
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.text import Text
 from bert_jax.training.log import count_positions
@@ -375,3 +376,35 @@ def test_documents_stay_whole_where_they_are_read(tmp_path):
     task = resolved(config)
     parts = [{row["document"] for row in task.rows(s)} for s in ("train", "dev")]
     assert [*map(len, parts)] == [7, 3] and not parts[0] & parts[1]
+
+
+FORMS = {  # of a task and the text_b of its rows, what the served page asks for
+    ("text", ""): ["text"],
+    ("text", "b"): ["text", "text_b"],
+    ("ner", ""): ["text"],
+    ("squad", ""): ["question", "context"],
+    ("swag", ""): ["context", "endings"],
+    ("embeddings", ""): ["text"],
+}
+
+
+@pytest.mark.parametrize(("name", "text_b"), FORMS)
+def test_row_fields_are_those_that_a_row_needs(name, text_b, tmp_path):
+    config = shrunk(recipes.start_finetuning(name, "tiny", "bert"), tmp_path)
+    config.task.update({"max_query_length": 4} if name == "squad" else {})
+    if name in ("text", "ner"):
+        config.task.labels = ("O", "B-x")
+    if text_b:
+        config.task.text_b = text_b
+    task = resolved(config)
+    predictor = task.predictor()
+    about = server.about_model(predictor, task, tmp_path)
+    assert about["fields"] == FORMS[name, text_b] == [*about["example"]]
+    assert about["labels"] == (["O", "B-x"] if name in ("text", "ner") else [])
+    row = {field: "a" for field in about["fields"]}
+    if "endings" in row:
+        row["endings"] = [*"abcd"]
+    predictor.parse_row(dict(row))
+    for field in row:
+        with pytest.raises(ValueError, match=field):
+            predictor.parse_row({n: x for n, x in row.items() if n != field})

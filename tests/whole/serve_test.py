@@ -40,7 +40,7 @@ def test_answers_are_those_of_predict(plain, tmp_path):
             )
         assert ask(f"{served}/predict", b'[{"text": "a"}, {}]')["status"] == 400
         about = ask(f"{served}/health")
-        assert about["labels"] == []
+        assert about["labels"] == [] and about["fields"] == ["text", "text_b"]
         (first, *_) = (plain / "predictions" / "dev.jsonl").open()
         assert about["example"]["text"] == json.loads(first)["text"]
         count = about["example"]["text"].count("[MASK]")

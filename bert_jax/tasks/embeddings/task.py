@@ -43,6 +43,7 @@ class Embeddings(TaskDefinition):
 
     heads = ()
     loss_name = "embedding_loss"
+    row_fields = ("text",)
 
     def __post_init__(self) -> None:
         """Checks the options.

@@ -47,6 +47,7 @@ class Ner(TaskDefinition):
     answer is `Tagged`."""
 
     loss_name = "tagging_loss"
+    row_fields = ("text",)
 
     def __post_init__(self) -> None:
         """Checks the labels, as `data.check_labels`."""

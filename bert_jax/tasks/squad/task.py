@@ -33,6 +33,7 @@ class Squad(TaskDefinition):
     heads: ClassVar[tuple[str, ...]] = ("question_answering",)
     loss_name, main_score = "span_loss", "f1"
     kind = "spans"
+    row_fields = ("question", "context")
 
     def __post_init__(self) -> None:
         """Checks the options.
