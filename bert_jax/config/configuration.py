@@ -104,10 +104,9 @@ def _check_names(config: ConfigDict, spec: str) -> None:
     A config file adds a field to any group by a `Field`. If a value of the config names
     code that it has added, which may read them, its fields of `task` need none.
     """
-    groups = (config.get(group) for group in ("task", "model"))
-    task, model = (x if isinstance(x, ConfigDict) else ConfigDict() for x in groups)
-    required = fields.required_fields(str(task.get("name")), model.get("architecture"))
     values = dict(fields.iter_fields(config))
+    task, family = values.get("task.name"), values.get("model.architecture")
+    required = fields.required_fields(str(task), family)
     for name in required:
         if name not in values:
             hint = "add it (docs/config.md has its default)"

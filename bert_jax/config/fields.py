@@ -89,6 +89,12 @@ def task_values(config: ConfigDict) -> FrozenConfigDict:
     return FrozenConfigDict({**values, **config.task})
 
 
+def is_finetuning(config: ConfigDict) -> bool:
+    """Returns whether texts have a length of their own in `config.task`, and not those
+    of the corpus's phases."""
+    return hasattr(config.task, "max_seq_length")
+
+
 def iter_fields(config: ConfigDict) -> Iterator[tuple[str, Any]]:
     """Yields the full name and the value of each field."""
     for name, value in config.items():

@@ -67,7 +67,7 @@ def help_text(spec: str) -> str:
     about = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     # Split again a command over several lines, which Python has joined.
     lines = [re.sub(r"(?<=\S) {4,}(?=--)", " \\\\\n        ", about), ""]
-    group, finetunes = "", "max_seq_length" in config.task
+    group, finetunes = "", fields.is_finetuning(config)
     for name, value in fields.iter_fields(config):
         if finetunes and name.startswith(_PRETRAINING):
             continue

@@ -439,7 +439,7 @@ def check_together(config: ConfigDict, options: ConfigDict) -> None:
     """
     task, train = config.task, config.train
     if task.name != "pretraining":  # whose splits are texts too
-        _check_splits(config)
+        _check_splits(task, tuple(config.evaluate.splits))
     if "max_seq_length" not in task:
         return
     if not (train.num_steps or train.num_epochs):
@@ -474,15 +474,15 @@ def check_together(config: ConfigDict, options: ConfigDict) -> None:
     _check_long_texts(options)
 
 
-def _check_splits(config: ConfigDict) -> None:
+def _check_splits(task: ConfigDict, splits: tuple[str, ...]) -> None:
     """Raises UserError for a split of evaluation that no field names."""
-    for split in config.evaluate.splits:
-        if split not in _SPLITS and f"{split}_file" not in config.task:
-            raise UserError(
-                f"config.evaluate.splits={tuple(config.evaluate.splits)}: {split!r} is "
-                f"not one of {', '.join(_SPLITS)}, and config.task.{split}_file does "
-                "not exist"
-            )
+    named = [name.removesuffix("_file") for name in task if name.endswith("_file")]
+    known = dict.fromkeys((*_SPLITS, *named))
+    if unknown := [split for split in splits if split not in known]:
+        raise UserError(
+            f"config.evaluate.splits={splits}: {unknown[0]!r} is not one of "
+            f"{', '.join(known)}"
+        )
 
 
 def _check_long_texts(task: ConfigDict) -> None:

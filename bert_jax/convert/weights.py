@@ -110,9 +110,10 @@ class Source:
         Raises:
           UserError: sentence-transformers specifies it in a way that is not supported.
         """
-        task = (self.run_config() or {}).get("task", {})
-        is_of_vectors = task.get("name") == "embeddings"
-        return sentence_transformers.read_task_vectors(task) if is_of_vectors else None
+        config = self.run_config()
+        if config is None or config["task"]["name"] != "embeddings":
+            return None
+        return sentence_transformers.read_task_vectors(config["task"])
 
     def dense(self) -> dict[str, Any]:
         """Returns the parameters of `text_vectors`' linear layers that `read` lacks."""
@@ -488,7 +489,7 @@ def read_scores(
 def trained_length(config: ConfigDict, step: int) -> dict[str, int]:
     """Returns `max_seq_length`: the maximum tokens of a text that the run has trained
     on until a step. Empty where the run trains every position, or for a custom task."""
-    if "max_seq_length" in config.task:
+    if fields.is_finetuning(config):
         return {"max_seq_length": config.task.max_seq_length}
     if config.task.name != "pretraining" or config.corpus.shift_positions:
         return {}

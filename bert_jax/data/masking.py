@@ -234,4 +234,4 @@ def batch_shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]
 
 def has_masks(config: ConfigDict) -> bool:
     """Returns whether tokens are masked for prediction. Left to right, none is."""
-    return bool(config.task.get("objective") != "ltr" and not config.model.causal)
+    return bool(config.task.objective != "ltr" and not config.model.causal)

@@ -9,6 +9,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bert_jax import api
+from bert_jax.config.fields import iter_fields
 from bert_jax.estimator.texts import labels_of, text_rows, text_tags
 from bert_jax.estimator.training import Trained, choose_config, draw_seed, train
 
@@ -83,7 +84,7 @@ class _FineTuned(Trained):
             fields["optimizer.learning_rate"] = float(self.learning_rate)
         spec = self.config or choose_config("text", self.init_from)
         config = api.make_config(spec, fields)
-        if config.task.get("kind") != kind:
+        if dict(iter_fields(config)).get("task.kind") != kind:
             raise ValueError(f"config={self.config}: is not for labels of texts")
         self._files = train(config, rows, verbose=self.verbose)
         self._open()

@@ -67,7 +67,8 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
         rules = tokenization.normalizer_settings(tokenizer)
         decided["tokenizer.lowercase"] = bool(rules.get("lowercase", True))
     if not from_data:
-        if config.init_from and config.task.get("labels") == ():
+        values = dict(fields.iter_fields(config))
+        if config.init_from and values.get("task.labels") == ():
             labels = weights.find_source(config.init_from).labels()
             _check_outputs(config, labels)
             decided["task.labels"] = labels

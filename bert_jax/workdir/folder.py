@@ -232,8 +232,9 @@ def warn_unfitted(task: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
       task: The fields `task` of the run's config.
       facts: The checkpoint's fitted values.
     """
-    null = "null_threshold" if task.get("null_answers") else ""
-    for name in (task.get("calibration"), null):
+    options = {"calibration": "none", "null_answers": False, **task}
+    null = "null_threshold" if options["null_answers"] else ""
+    for name in (options["calibration"], null):
         if name in UNFITTED and name not in facts:
             log.warning(
                 "warning: this checkpoint has no fitted %s, and %s is used; fit it on "

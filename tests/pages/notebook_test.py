@@ -46,6 +46,7 @@ def given(model):
     changes = {
         "open": ('"mini"', repr(str(model))),
         "train": ('num_epochs": 5.0', 'num_epochs": 1.0, "task.pad_to_max": True'),
+        "entities": ('num_epochs": 4.0', 'num_epochs": 1.0, "task.pad_to_max": True'),
     }
     for cell, (old, new) in changes.items():
         assert code[cell].count(old) == 1
@@ -92,6 +93,11 @@ def test_cells_run(executed):
     wrong = found["table"].sum() - np.trace(found["table"])
     assert len(found["mistakes"]) == wrong > 0
     assert all(predicted != true for _, predicted, true, _ in found["mistakes"])
+    assert len(found["marked"]) > 500
+    for row in found["marked"]:
+        code = [row["text"][x["start"] : x["end"]] for x in row["entities"]]
+        assert all(code) and "`" not in row["text"]
+    assert found["tagged"].scores["dev"].keys() >= {"f1", "precision", "recall"}
     assert len(found["plt"].get_fignums()) == 2  # agg keeps the figures that it shows
 
 
