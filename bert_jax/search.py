@@ -128,7 +128,7 @@ def mine_negatives(
       model: A `Bert`, or an object with its `sentences`.
       count: Negatives of a pair, each in a row of its own, the nearest first.
       skip: Number of nearest texts to leave out, which may be partners that nobody has
-        labelled.
+        labelled. Texts above the margin count too.
       margin: Least share by which a negative's cosine is below the pair's own (Moreira
         et al. 2024, arXiv:2407.15831).
       candidates: Number of nearest texts to choose from.
