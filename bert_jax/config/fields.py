@@ -90,7 +90,7 @@ def task_values(config: ConfigDict) -> FrozenConfigDict:
 
 
 def is_finetuning(config: ConfigDict) -> bool:
-    """Returns whether texts have a length of their own in `config.task`, and not those
+    """Returns whether texts have their length in `config.task`, and not those
     of the corpus's phases."""
     return hasattr(config.task, "max_seq_length")
 

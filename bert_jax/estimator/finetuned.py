@@ -13,6 +13,8 @@ from bert_jax.config.fields import iter_fields
 from bert_jax.estimator.texts import labels_of, text_rows, text_tags
 from bert_jax.estimator.training import Trained, choose_config, draw_seed, train
 
+_EPOCHS, _LEAST_STEPS = 3.0, 100
+
 
 class _FineTuned(Trained):
     """What `BertClassifier` and `BertRegressor` share."""
@@ -22,7 +24,7 @@ class _FineTuned(Trained):
         init_from: str = "mini",
         *,
         config: str | None = None,
-        num_epochs: float = 3.0,
+        num_epochs: float | None = None,
         learning_rate: float | None = None,
         batch_size: int = 32,
         max_seq_length: int = 128,
@@ -37,7 +39,9 @@ class _FineTuned(Trained):
           config: A config file of text classification, with its arguments, such as
             "finetune/text:recipe=base". None means finetune/text of the weights' family
             and, for those as small as mini, with recipe=tiny.
-          num_epochs: Passes over the training texts.
+          num_epochs: Passes over the training texts. None means 3, as in the paper, or
+            more on few texts: as many as 100 steps take (Mosbach et al. 2021,
+            arXiv:2006.04884).
           learning_rate: Largest rate. None means the config's.
           batch_size: Texts of a step.
           max_seq_length: Tokens of a text, of which the rest is cut.
@@ -66,9 +70,13 @@ class _FineTuned(Trained):
           rows: Rows of `train`, and perhaps of `dev`.
           given: Fields of the config, by name.
         """
+        num_epochs = self.num_epochs
+        if num_epochs is None:
+            least = _LEAST_STEPS * self.batch_size / len(rows["train"])
+            num_epochs = max(_EPOCHS, least)
         fields = {
             "init_from": self.init_from,
-            "train.num_epochs": float(self.num_epochs),
+            "train.num_epochs": float(num_epochs),
             "train.batch_size": self.batch_size,
             "task.max_seq_length": self.max_seq_length,
             "task.kind": kind,
@@ -112,7 +120,7 @@ class BertClassifier(ClassifierMixin, _FineTuned):
         init_from: str = "mini",
         *,
         config: str | None = None,
-        num_epochs: float = 3.0,
+        num_epochs: float | None = None,
         learning_rate: float | None = None,
         batch_size: int = 32,
         max_seq_length: int = 128,

@@ -147,7 +147,7 @@ class Teacher:
 
     def _check_layers(self, task: Task) -> None:
         """Raises UserError if a weighted term cannot compare the two encoders."""
-        ours, theirs = task.model_config, self.task.model_config
+        student, teacher = task.model_config, self.task.model_config
         compared = {
             "hidden_size": ("cosine", "hidden"),
             "embedding_size": ("hidden",),
@@ -155,17 +155,17 @@ class Teacher:
         }
         for name, users in compared.items():
             used = [term for term in self.terms if term in users]
-            own, its = getattr(ours, name), getattr(theirs, name)
+            own, its = getattr(student, name), getattr(teacher, name)
             if used and own != its:
                 raise UserError(
                     f"config.task.teacher_{used[0]}: config.model.{name}={own}, but "
                     f"the teacher's is {its}; make it the same, or set the weight 0"
                 )
-        by_depth = theirs.num_hidden_layers % ours.num_hidden_layers
+        by_depth = teacher.num_hidden_layers % student.num_hidden_layers
         if by_depth and self.terms not in ((), ("cosine",)):
             raise UserError(
-                f"config.model.num_hidden_layers={ours.num_hidden_layers}: must divide "
-                f"the teacher's {theirs.num_hidden_layers}"
+                f"config.model.num_hidden_layers={student.num_hidden_layers}: must "
+                f"divide the teacher's {teacher.num_hidden_layers}"
             )
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Any]:
@@ -180,8 +180,8 @@ class Teacher:
         self,
         labelled: Scalars,
         soft: Float[Array, ""],
-        ours: Mapping[str, Any],
-        theirs: Mapping[str, Any],
+        student: Mapping[str, Any],
+        teacher: Mapping[str, Any],
         batch: Arrays,
     ) -> Scalars:
         """Returns all losses, each times its weight.
@@ -189,14 +189,14 @@ class Teacher:
         Args:
           labelled: The task's losses by name, summed over rows.
           soft: Sum of the outputs' losses at the temperature.
-          ours: The model's outputs, with those of its layers if they are compared.
-          theirs: The teacher's outputs.
+          student: The model's outputs, with those of its layers if they are compared.
+          teacher: The teacher's outputs.
         """
         share = self.config.teacher_share
         losses = {name: (1 - share) * value for name, value in labelled.items()}
         losses["teacher_loss"] = share * soft
         for term in self.terms:
-            each = _TERMS[term](ours, theirs, _token_mask(batch))
+            each = _TERMS[term](student, teacher, _token_mask(batch))
             losses[f"teacher_{term}_loss"] = self.config[f"teacher_{term}"] * each
         return losses
 
@@ -260,8 +260,8 @@ def _with_layer_losses(outputs: Any, kept: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def soft_loss(
-    ours: Float[Array, "*batch classes"],
-    theirs: Float[Array, "*batch classes"],
+    student: Float[Array, "*batch classes"],
+    teacher: Float[Array, "*batch classes"],
     temperature: float,
 ) -> Float[Array, "*batch"]:
     """Returns the divergence of the teacher's probabilities from the student's, in
@@ -272,35 +272,36 @@ def soft_loss(
     # A low temperature would turn the lowest number, which padding has, into -inf.
     own, its = (
         jax.nn.log_softmax(jnp.maximum(x / temperature, jnp.finfo(x.dtype).min))
-        for x in (ours, theirs)
+        for x in (student, teacher)
     )
     return temperature**2 * jnp.sum(jnp.exp(its) * (its - own), axis=-1)
 
 
 def output_losses(
-    ours: Arrays, theirs: Arrays, batch: Arrays, kind: str, temperature: float
+    student: Arrays, teacher: Arrays, batch: Arrays, kind: str, temperature: float
 ) -> Float[Array, "batch *tokens"]:
     """Returns how far a model's logits are from a teacher's, of each row or token.
 
     Args:
-      ours: The model's logits by name, the classes on the last axis.
-      theirs: The teacher's.
+      student: The model's logits by name, the classes on the last axis.
+      teacher: The teacher's.
       kind: `TaskDefinition.kind`. For `multilabel` each label is two classes, whose
         divergences are averaged. For `regression` the squared difference counts. For
         `spans` padding is no class.
       temperature: Temperature of `soft_loss`.
     """
     if kind == "regression":
-        return jnp.square(ours["logits"][:, 0] - theirs["logits"][:, 0])
+        return jnp.square(student["logits"][:, 0] - teacher["logits"][:, 0])
     if kind == "multilabel":
         # A label is one of two classes, whose logits are 0 and its own.
         own, its = (
-            jnp.stack([0 * x, x], axis=-1) for x in (ours["logits"], theirs["logits"])
+            jnp.stack([0 * x, x], axis=-1)
+            for x in (student["logits"], teacher["logits"])
         )
         return soft_loss(own, its, temperature).mean(axis=-1)
     if kind == "spans":
-        ours, theirs = (hide_padding(x, batch) for x in (ours, theirs))
-    each = [soft_loss(ours[name], theirs[name], temperature) for name in ours]
+        student, teacher = (hide_padding(x, batch) for x in (student, teacher))
+    each = [soft_loss(student[name], teacher[name], temperature) for name in student]
     return jnp.mean(jnp.stack(each), axis=0)
 
 
@@ -317,25 +318,25 @@ def _token_mask(batch: Arrays) -> Int[Array, "rows length"]:
     return batch["input_mask"].reshape(-1, batch["input_mask"].shape[-1])
 
 
-def _pairs(ours: Any, theirs: Any) -> list[tuple[Array, Array]]:
+def _pairs(student: Any, teacher: Any) -> list[tuple[Array, Array]]:
     """Pairs each layer's output with that of the teacher's layer at the same fraction
     of the depth."""
-    step = len(theirs) // len(ours)
-    return list(zip(ours, theirs[step - 1 :: step], strict=True))
+    step = len(teacher) // len(student)
+    return list(zip(student, teacher[step - 1 :: step], strict=True))
 
 
-def _cosine_loss(ours: Any, theirs: Any, mask: Int[Array, "rows length"]) -> Array:
+def _cosine_loss(student: Any, teacher: Any, mask: Int[Array, "rows length"]) -> Array:
     own, its = (
-        x["states"][-1].astype(jnp.float32) for x in (ours, theirs)
+        x["states"][-1].astype(jnp.float32) for x in (student, teacher)
     )  # [rows, length, hidden]
     lengths = jnp.linalg.norm(own, axis=-1) * jnp.linalg.norm(its, axis=-1)
     cosines = jnp.sum(own * its, axis=-1) / jnp.maximum(lengths, 1e-12)
     return jnp.sum(mask * (1 - cosines))
 
 
-def _hidden_loss(ours: Any, theirs: Any, mask: Int[Array, "rows length"]) -> Array:
+def _hidden_loss(student: Any, teacher: Any, mask: Int[Array, "rows length"]) -> Array:
     """Returns the sum over tokens of the mean over layers and numbers."""
-    (first, *own), (its_first, *its) = ours["states"], theirs["states"]
+    (first, *own), (its_first, *its) = student["states"], teacher["states"]
     pairs = [(first, its_first), *_pairs(own, its)]
     errors = [
         jnp.mean(jnp.square((a - b).astype(jnp.float32)), axis=-1) for a, b in pairs
@@ -343,7 +344,9 @@ def _hidden_loss(ours: Any, theirs: Any, mask: Int[Array, "rows length"]) -> Arr
     return jnp.sum(mask * sum(errors)) / len(pairs)
 
 
-def _attention_loss(ours: Any, theirs: Any, mask: Int[Array, "rows length"]) -> Array:
+def _attention_loss(
+    student: Any, teacher: Any, mask: Int[Array, "rows length"]
+) -> Array:
     """Returns the sum over queries of the mean over layers, heads and keys.
 
     The scores are those of the probabilities' logarithms: without a constant for each
@@ -360,7 +363,7 @@ def _attention_loss(ours: Any, theirs: Any, mask: Int[Array, "rows length"]) -> 
         squares = jnp.where(seen, jnp.square(apart - mean), 0.0)
         return jnp.mean(jnp.sum(squares / count, axis=-1), axis=1)  # over heads
 
-    pairs = _pairs(ours["probabilities"], theirs["probabilities"])
+    pairs = _pairs(student["probabilities"], teacher["probabilities"])
     return jnp.sum(mask * sum(error(*pair) for pair in pairs)) / len(pairs)
 
 

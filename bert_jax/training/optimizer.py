@@ -274,7 +274,7 @@ def find_averages(opt_state: optax.OptState) -> list[_Averages]:
     found = [part for part in parts if isinstance(part, _Averages)]
     if len({*map(type, found)}) > 1:
         raise UserError(
-            "config.optimizer.ema: this optimizer keeps an average of its own; set it 0"
+            "config.optimizer.ema: this optimizer keeps an average already; set it 0"
         )
     return found
 

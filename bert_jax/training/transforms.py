@@ -59,7 +59,7 @@ class Transform(NamedTuple):
     Attributes:
       loss: Function of (loss of the model's parameters, task) that returns a loss.
       divisors: The name of each sum that `loss` adds, and the one whose divisor it has.
-      logged: Names of those that are only logged, and not trained.
+      logged: Names of those that are logged, but not trained.
       gradient: Function of (gradient of the parameters that learn, task) that returns a
         gradient.
     """

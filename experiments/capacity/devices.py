@@ -1,4 +1,4 @@
-"""Accelerators that are described and not present, and their compilers.
+"""Descriptions of accelerators that need not be present, and their compilers.
 
 libtpu compiles for TPU slices and JAX's CUDA plug-in for GPUs, on any machine. Nothing
 can be computed. `prepare_compiler` must be called before JAX is used.

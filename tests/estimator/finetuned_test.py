@@ -190,6 +190,15 @@ def test_recipe_suits_the_weights(family, hidden, rate, fitted, monkeypatch):
     assert config.optimizer.learning_rate == 3e-5
 
 
+@pytest.mark.parametrize(
+    ("count", "given", "num_epochs"), [(8, None, 400.0), (1600, None, 3.0), (8, 2, 2.0)]
+)
+def test_few_texts_are_repeated_for_100_steps(count, given, num_epochs, fitted):
+    model = BertClassifier(num_epochs=given)
+    config = fitted(model, [i % 2 for i in range(count)])
+    assert config.train.num_epochs == num_epochs and config.train.batch_size == 32
+
+
 @pytest.mark.filterwarnings("ignore:Can't test estimator")
 @pytest.mark.parametrize(
     "kind", [BertClassifier, BertRegressor, BertVectors, BertFewShot]

@@ -1,4 +1,4 @@
-"""`Task.constants`, by a task of one's own: an encoder that is read and not trained."""
+"""`Task.constants`, by a task of one's own: an encoder that is read but not trained."""
 
 import shutil
 

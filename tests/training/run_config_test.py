@@ -30,7 +30,7 @@ class Run(NamedTuple):
     """A finished run whose best checkpoint is not its last, and its queries."""
 
     workdir: Path
-    spec: str  # as README has it: the task, and not what the run changed
+    spec: str  # as README has it: the task, without what the run changed
     rows: list[dict]  # the dev records as `predict` takes them
 
 

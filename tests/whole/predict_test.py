@@ -58,7 +58,7 @@ def test_predict_answers_every_row_once_in_order():
     asked = Counting()
     answers = []
     for some in answerer(asked, rows=2).stream(lines(100)):
-        # Not more than two windows are read and not yet answered.
+        # At most two windows are read before their answers.
         assert asked.parsed - len(answers) <= 2 * size
         answers += some
     assert answers == [({"number": n}, {"is": n}) for n in range(100)]
