@@ -49,6 +49,24 @@ def deal(rows: Sequence[Row], folds: int) -> list[int]:
     return [parts[texts.group_name(row)] for row in rows]
 
 
+def split_rows(
+    rows: Sequence[Row], parts: Sequence[int], fold: int, next_fold: int | None
+) -> tuple[str, dict[str, list[Row]]]:
+    """Returns the split that scores a part, and the rows of each split.
+
+    Args:
+      parts: Result of `deal`.
+      fold: The part to score.
+      next_fold: The part on which something is chosen. None means that nothing is.
+    """
+    scored = "dev" if next_fold is None else "test"
+    split_of = {next_fold: "dev", fold: scored}
+    splits: dict[str, list[Row]] = defaultdict(list)
+    for row, part in zip(rows, parts, strict=True):
+        splits[split_of.get(part, "train")].append(row)
+    return scored, splits
+
+
 def write(path: Path, rows: Sequence[Row]) -> str:
     """Writes rows as JSON lines and returns the path."""
     lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -86,13 +104,15 @@ def run(options: argparse.Namespace, given: dict[str, Any]) -> None:
     task = config.task
     if config.train.seeds > 1 or task.dev_fraction:
         raise UserError("train.seeds and task.dev_fraction: leave them out")
-    columns = {
-        "separator": task.label_separator,
-        "form": task.format,
-        "group": group,
-        **{name: task[name] for name in ("text", "text_b", "label")},
-    }
-    rows = texts.read_texts(options.table, task.kind, **columns)
+    columns = {name: task[name] for name in ("text", "text_b", "label", "weight")}
+    rows = texts.read_texts(
+        options.table,
+        task.kind,
+        separator=task.label_separator,
+        form=task.format,
+        group=group,
+        **columns,
+    )
     chooses = (
         task.calibration != "none"
         or config.train.early_stop
@@ -103,7 +123,6 @@ def run(options: argparse.Namespace, given: dict[str, Any]) -> None:
         raise UserError(
             f"--folds={options.folds}: must be from {least} to the number of texts"
         )
-    parts = deal(rows, options.folds)
     found = {name for row in rows for name in texts.label_names(row["label"])}
     if task.kind != "regression" and not (task.labels or task.label_names):
         if len(found) < 2:
@@ -112,34 +131,25 @@ def run(options: argparse.Namespace, given: dict[str, Any]) -> None:
         given["task.labels"] = tuple(texts.sorted_labels(found))
     output = options.output / f"{options.folds}_folds"
     output.mkdir(parents=True, exist_ok=True)
-    names = dict.fromkeys(("text", *["text_b"] * bool(task.text_b), "label"))
+    names = [name for name, column in columns.items() if column]
+    given |= {"task.format": "", **{f"task.{name}": name for name in names}}
     kept = [{name: row[name] for name in names} for row in rows]
+    parts = deal(rows, options.folds)
     scores: dict[str, list[float]] = defaultdict(list)
     predicted: list[Row] = [{}] * len(rows)
     for fold in range(options.folds):
-        scored = "test" if chooses else "dev"
-        of_part = {fold: scored}
-        if chooses:
-            of_part[(fold + 1) % options.folds] = "dev"
-        splits: dict[str, list[Row]] = defaultdict(list)
-        for row, part in zip(kept, parts, strict=True):
-            splits[of_part.get(part, "train")].append(row)
-        held = [index for index, part in enumerate(parts) if part == fold]
-        own = {
-            **given,
-            "task.format": "",
-            "task.group": "",
-            **{
-                f"task.{split}_file": write(output / f"{split}_{fold}.jsonl", some)
-                for split, some in splits.items()
-            },
-            **{f"task.{name}": name for name in names},
+        next_fold = (fold + 1) % options.folds if chooses else None
+        scored, splits = split_rows(kept, parts, fold, next_fold)
+        files = {
+            f"task.{split}_file": write(output / f"{split}_{fold}.jsonl", some)
+            for split, some in splits.items()
         }
         folder = output / f"fold_{fold}"
-        config = api.make_config("finetune/text", own, **arguments)
+        config = api.make_config("finetune/text", {**given, **files}, **arguments)
         for name, value in api.fit(config, folder).scores[scored].items():
             scores[name].append(value)
         answers = (folder / "predictions" / f"{scored}.jsonl").read_text("utf-8")
+        held = [index for index, part in enumerate(parts) if part == fold]
         for index, line in zip(held, answers.splitlines(), strict=True):
             predicted[index] = {**json.loads(line), "index": index, "fold": fold}
     write(output / "out_of_fold.jsonl", predicted)

@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax import api
 from bert_jax.commands import cross_validate
-from tests.micro import write_rows
+from tests.micro import read_rows, write_rows
 
 
 def test_deal_spreads_each_class_and_keeps_equal_texts_together():
@@ -74,18 +74,22 @@ def test_main_predicts_each_row_once(tmp_path, plain, capsys, monkeypatch, one_d
 def test_part_that_is_scored_decides_nothing(tmp_path, plain, monkeypatch):
     """Thresholds are fitted on the next part, and rows of a group are in one part."""
     rows = [
-        {"q": f"text {n}", "label": "ab"[n % 2], "topic": n // 4} for n in range(24)
+        {"q": f"text {n}", "label": "ab"[n % 2], "topic": n // 4, "w": n % 3}
+        for n in range(24)
     ]
+    weights = {row["q"]: row["w"] for row in rows}
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     read = []
 
     def fit(config, folder):
         task = config.task
         files = [getattr(task, f"{name}_file") for name in ("train", "dev", "test")]
-        texts = [
-            [json.loads(line)["text"] for line in Path(file).read_text().splitlines()]
-            for file in files
-        ]
+        texts = []
+        for file in files:
+            found = read_rows(Path(file))
+            assert all(x["weight"] == weights[x["text"]] for x in found)
+            texts.append([row["text"] for row in found])
+        assert task.weight == "weight"
         read.append(texts)
         lines = "".join(json.dumps({"text": text}) + "\n" for text in texts[2])
         (folder / "predictions").mkdir(parents=True)
@@ -98,7 +102,7 @@ def test_part_that_is_scored_decides_nothing(tmp_path, plain, monkeypatch):
         "task.kind=multilabel",
         "task.calibration=thresholds",
     ]
-    given += ["task.text=q", "task.group=topic", "--folds=3"]
+    given += ["task.text=q", "task.group=topic", "task.weight=w", "--folds=3"]
     paths = [str(tmp_path / name) for name in ("t.jsonl", "out")]
     assert cross_validate.main([*paths, *given]) == 0
     every = {row["q"]: row["topic"] for row in rows}
