@@ -370,8 +370,18 @@ class Text(TaskDefinition):
         return texts.balanced_weights(np.array(labels, int), len(self.labels))
 
     def _given_weights(self) -> Float[np.ndarray, "labels"]:
+        """Returns the weight of each class, or 1. Raises UserError if a weight is given
+        for no label."""
         given, known = self.options.class_weights, self._known_labels()
-        return texts.given_weights(given, known, self.labels)
+        weights = np.ones(len(self.labels), np.float32)
+        for name, _, weight in (item.rpartition("=") for item in given):
+            if (label := texts.label_name(name)) not in known:
+                raise UserError(
+                    f"config.task.class_weights={given}: {name!r} is no label; "
+                    f"there are {', '.join(map(repr, self.labels)):.200}"
+                )
+            weights[known[label]] = float(weight)
+        return weights
 
     def fit(self, rows: Sequence[Row], answers: Answers | None) -> dict[str, Any]:
         """Fits `temperature` or `thresholds` to dev, by `config.task.calibration`."""
