@@ -405,12 +405,6 @@ class Layout:
         parts, _ = self._complete_parts(tensors, fields, config)
         return self.architectures[self._architecture(parts, fields, config)]
 
-    def label_count(self, tensors: Tensors) -> int | None:
-        """Returns the number of a classifier's outputs by its tensor, if it has one."""
-        heads = r"(.*\.)?(classifier|score)\.(out_proj\.)?weight"
-        shapes = (x for name, x in tensors.shapes.items() if re.fullmatch(heads, name))
-        return next((shape[0] for shape in shapes if len(shape) == 2), None)
-
     def rename(
         self, tensors: Tensors, fields: Mapping[str, Any], config: BertConfig
     ) -> None:

@@ -152,12 +152,14 @@ def require_complete(params: Any, report: Report, unused: Collection[str] = ()) 
             f"{', '.join(needed)}; train it first, with --config.init_from"
         )
 
-    def fill_zeros(leaf: Any) -> Any:
-        if isinstance(leaf, jax.ShapeDtypeStruct):
-            return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
-        return leaf
-
-    return jax.tree.map(fill_zeros, params)
+    return jax.tree.map(
+        lambda leaf: (
+            jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
+            if isinstance(leaf, jax.ShapeDtypeStruct)
+            else leaf
+        ),
+        params,
+    )
 
 
 def keep_layers(weights: Weights, layers: Sequence[int], source: str | Path) -> Weights:

@@ -90,23 +90,6 @@ class TextVectors(NamedTuple):
         }
 
 
-def read_task_vectors(task: Mapping[str, Any]) -> TextVectors:
-    """Returns how a run of text vectors computes them.
-
-    Args:
-      task: The run's `config.task`.
-    """
-    return TextVectors(
-        pooling=task["pooling"],
-        dense=tuple(task["dense"]),
-        normalized=task["normalized"],
-        max_seq_length=task["max_seq_length"],
-        prompt=task["prompt"],
-        prompts=tuple(task["prompts"]),
-        dimensions=tuple(task["dimensions"]),
-    )
-
-
 def encoder_folder(folder: Path) -> Path:
     """Returns the folder of the encoder's weights: older versions have one inside."""
     if (folder / "config.json").exists() or not (folder / MODULES).exists():

@@ -4,7 +4,7 @@ PyTorch's own files."""
 import functools
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +66,13 @@ class Tensors:
         self.where, entries = str(where), list(entries)
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._reads: dict[str, Callable[[], np.ndarray]] = {}
-        wrapper = _wrapper([entry.name for entry in entries])
+        names, wrapper = [entry.name for entry in entries], ""
+        while names and (
+            more := [
+                w for w in _WRAPPERS if all(n.startswith(wrapper + w) for n in names)
+            ]
+        ):
+            wrapper += more[0]
         for entry in entries:
             name = entry.name.removeprefix(wrapper)
             for old, new in _OLD.items():
@@ -117,16 +123,6 @@ class Tensors:
         self.shapes[name] = (count + len(rows), *rest)
         read = self._reads[name]
         self._reads[name] = lambda: np.concatenate([read(), rows])
-
-
-def _wrapper(names: Sequence[str]) -> str:
-    """Returns the prefix of all names that a wrapper of the model has put there."""
-    prefix = ""
-    while names and (
-        more := [w for w in _WRAPPERS if all(n.startswith(prefix + w) for n in names)]
-    ):
-        prefix += more[0]
-    return prefix
 
 
 def _weight_files(folder: Path) -> list[Path]:
