@@ -62,7 +62,13 @@ class Batcher:
         self._arrived: queue.SimpleQueue[_Row] = queue.SimpleQueue()
         self._waiting: list[_Row] = []
         try:
-            self._compile(*answerer.parse_rows([example]))
+            # Compiles programs of every length, for one row and for most.
+            (parsed,) = answerer.parse_rows([example])
+            limit = min(answerer.predictor.max_seq_length, MAX_TOKENS)
+            for length in (*(n for n in LENGTHS if n < limit), limit):
+                self._size.least = length
+                for rows in sorted({1, self._size.max_rows(length)}):
+                    answerer.start([parsed] * rows)()
         except Exception as error:  # a custom task may have other rows
             log.info("not compiled before a request: %s", first_line(error))
         self._size.least = 0
@@ -81,14 +87,6 @@ class Batcher:
     def cut(self) -> int:
         """The number of texts that were cut."""
         return self._answerer.notices.total()
-
-    def _compile(self, parsed: Any) -> None:
-        """Compiles programs of every length, for one row and for most."""
-        limit = min(self._answerer.predictor.max_seq_length, MAX_TOKENS)
-        for length in (*(n for n in LENGTHS if n < limit), limit):
-            self._size.least = length
-            for rows in sorted({1, self._size.max_rows(length)}):
-                self._answerer.start([parsed] * rows)()
 
     async def answers(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
         """Returns rows with their answers, or raises HTTPException if one is wrong.
