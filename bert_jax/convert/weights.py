@@ -180,7 +180,11 @@ class Source:
         unnamed = layout.default_labels(len(labels))  # as good as the same
         weights = weights.reorder_labels(labels, given)
         if labels and weights.labels not in (labels, unnamed):
-            weights = weights.drop_parts(layout.LABELLED_HEADS, "of other labels")
+            heads = [part for part in weights.params if part in layout.LABELLED_HEADS]
+            others = [f"{part} (of other labels)" for part in heads]
+            kept = {n: x for n, x in weights.params.items() if n not in heads}
+            left_over = (*others, *weights.left_over)
+            weights = dataclasses.replace(weights, params=kept, left_over=left_over)
         return merge.merge_weights(
             abstract, weights, task.model_config, hub.resolve_revision(given)
         )
