@@ -278,7 +278,8 @@ def _fixed_by_weights(
     folder: Path, config: ConfigDict, *, is_inference: bool
 ) -> dict[str, Any]:
     """Returns the values that the weights of `init_from`, if there are any, fix, by
-    field.
+    field. Of text vectors a value holds that is not the default, and is not fixed:
+    prints where it differs from the weights'.
 
     Raises:
       UserError: There are no such weights, or they are of another family.
@@ -286,8 +287,14 @@ def _fixed_by_weights(
     if not config.init_from and (is_inference or not config.train.branch_from):
         return {}
     fixed = _values_of_weights(folder, config, is_inference)
-    chosen = _chosen_vectors(config, fixed)
-    return {name: value for name, value in fixed.items() if name not in chosen}
+    known = fields.fields_of(config)
+    for field in sentence_transformers.FIELDS if _is_of_vectors(config) else ():
+        name, value = f"task.{field}", config.task[field]
+        if name in fixed and value not in (known[name].default, fixed[name]):
+            owner = config.init_from
+            log.info("config.%s=%r, but %s has %r", name, value, owner, fixed[name])
+            del fixed[name]
+    return fixed
 
 
 def _values_of_weights(
@@ -343,21 +350,6 @@ def _vector_fields(source: weights.Source) -> dict[str, Any]:
     """
     vectors = source.text_vectors()
     return {} if vectors is None else vectors.task_fields()
-
-
-def _chosen_vectors(config: ConfigDict, fixed: Mapping[str, Any]) -> list[str]:
-    """Returns the names of `_vector_fields` for which the config has another value than
-    the default, which then holds, and prints where vectors differ from the weights'."""
-    if not _is_of_vectors(config):
-        return []
-    known, chosen = fields.fields_of(config), []
-    for field in sentence_transformers.FIELDS:
-        name, value = f"task.{field}", config.task[field]
-        if name in fixed and value not in (known[name].default, fixed[name]):
-            owner = config.init_from
-            log.info("config.%s=%r, but %s has %r", name, value, owner, fixed[name])
-            chosen.append(name)
-    return chosen
 
 
 def _check_family(config: ConfigDict, there: family.Family) -> None:
