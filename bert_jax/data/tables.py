@@ -114,7 +114,11 @@ def read_table(source: str, wanted: ColumnSpec) -> list[Record]:
 
 def read_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
     """Reads rows one by one, as `read_table`, perhaps none."""
-    form = _format(source, wanted)
+    if source.startswith(BY_NAME):
+        form = source.partition(":")[0]
+    else:
+        ending = uncompressed_name(source).rpartition(".")[2]
+        form = ending if ending == "parquet" else wanted.format or ending
     columns = wanted.required if wanted.alone else ()
     records: Iterator[Record]
     match form:
@@ -175,14 +179,6 @@ def require_string(value: Any, where: str, column: str) -> str:
     if not isinstance(value, str):
         raise UserError(f"{where}: {column!r} is {value!r:.60}; it must be a string")
     return value
-
-
-def _format(source: str, wanted: ColumnSpec) -> str:
-    """Returns the form of a source: tfds, hf, or a file's format or ending."""
-    if source.startswith(BY_NAME):
-        return source.partition(":")[0]
-    ending = uncompressed_name(source).rpartition(".")[2]
-    return ending if ending == "parquet" else wanted.format or ending
 
 
 def _number_rows(source: str, rows: Iterable[Row]) -> Iterator[Record]:

@@ -14,7 +14,7 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -268,13 +268,6 @@ def label_warnings(counts: Mapping[str, int]) -> list[str]:
         for name, count in counts.items()
         if name.casefold() in _GAPS
     ]
-
-
-def seem_scores(names: Collection[str]) -> bool:
-    """Returns whether nearly all labels are numbers, some with a fractional part."""
-    numbers = [n for n in names if re.fullmatch(r"[-+]?[0-9]*[.,]?[0-9]+", n)]
-    has_fraction = any(re.search("[.,]", number) for number in numbers)
-    return has_fraction and len(numbers) >= 0.9 * len(names)
 
 
 def _label(value: Any, kind: str, separator: str, where: str) -> Any:

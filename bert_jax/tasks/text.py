@@ -6,6 +6,7 @@ The rows are those of `data/texts.py`: the user's tables. IMDb (imdb.py) and GLU
 
 import functools
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -264,7 +265,10 @@ class Text(TaskDefinition):
             named = self._name_labels(names)
             labels = tuple(name.partition("=")[2] for name in named)
             return {"task.labels": labels, "task.label_names": named}
-        if self.kind == "classification" and texts.seem_scores(names):
+        numbers = [n for n in names if re.fullmatch(r"[-+]?[0-9]*[.,]?[0-9]+", n)]
+        has_fraction = any(re.search("[.,]", number) for number in numbers)
+        seem_scores = has_fraction and len(numbers) >= 0.9 * len(names)
+        if self.kind == "classification" and seem_scores:
             log.warning(
                 "warning: %s: the labels are numbers with fractions, such as %s, here "
                 "%d classes; if they are scores, set --config.task.kind=regression",

@@ -110,7 +110,15 @@ def _base(
         if resumes:
             config = workdir.recorded_config(folder)
         else:
-            config = _other_run(flags["train.branch_from"])
+            here = configuration.with_defaults()
+            configuration.set_field(
+                here, "train.branch_from", flags["train.branch_from"]
+            )
+            branch = find_branch(here)
+            assert branch is not None
+            config = branch.config()
+            for field in ("branch_step", "extend", "profile_steps"):  # of its own start
+                config.train[field] = here.train[field]
             if "train.num_steps" in flags:
                 config.train.num_epochs = 0.0
             elif config.train.num_epochs:
@@ -150,19 +158,6 @@ def _name_texts(
     named = config.evaluate.splits if "evaluate.splits" in flags else ()
     config.evaluate.splits = tuple(dict.fromkeys((*named, *sources)))
     config.corpus.sources = own
-
-
-def _other_run(name: str) -> ConfigDict:
-    """Returns the config of the run that `train.branch_from` names, without its own
-    start."""
-    here = configuration.with_defaults()
-    configuration.set_field(here, "train.branch_from", name)
-    branch = find_branch(here)
-    assert branch is not None
-    config = branch.config()
-    for field in ("branch_step", "extend", "profile_steps"):
-        config.train[field] = here.train[field]
-    return config
 
 
 def _refuse(
