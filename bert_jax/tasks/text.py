@@ -307,14 +307,24 @@ class Text(TaskDefinition):
         no second text, as in run_classifier.py."""
         labels = [row.get("label") for row in rows]
         several, labelled = self.kind == "multilabel", None not in labels
-        has_windows = self.sequences > 1
         features = []
         first = self.text.tokenize([row["text"] for row in rows], offsets=False)
         others = [row.get("text_b") or "" for row in rows]
         second = self.text.tokenize(others, offsets=False)
+        room, overlap = self.text.max_seq_length - 2, self.options.window_overlap
+        max_tokens = room + (self.sequences - 1) * (room - overlap)
+        columns: dict[str, Any]
         for index, (a, b) in enumerate(zip(first, second, strict=True)):
-            if has_windows:
-                columns: dict[str, Any] = {**self._window_rows(a.ids, split)}
+            if self.sequences > 1:
+                ids = a.ids
+                if len(ids) > max_tokens:
+                    what = f"{split}: texts longer than their windows, cut"
+                    self.text.notices[what] += 1
+                    how = self.options.truncation
+                    ids = truncation.truncate_tokens(ids, max_tokens, how)
+                parts = windows.cut_windows(ids, room, overlap)
+                each = [self.text.sequence(part, None, split) for part in parts]
+                columns = {**self.text.group(each, self.sequences)}
             else:
                 columns = {**self.text.sequence(a.ids, b.ids or None, split)}
             if labelled:
@@ -324,17 +334,6 @@ class Text(TaskDefinition):
                 columns["weight"] = np.float32(rows[index]["weight"])
             features.append(Feature(index, columns))
         return features
-
-    def _window_rows(self, ids: list[int], split: str) -> dict[str, np.ndarray]:
-        """Returns the columns of a text's windows, [windows, length]."""
-        room, overlap = self.text.max_seq_length - 2, self.options.window_overlap
-        max_tokens = room + (self.sequences - 1) * (room - overlap)
-        if len(ids) > max_tokens:
-            self.text.notices[f"{split}: texts longer than their windows, cut"] += 1
-            ids = truncation.truncate_tokens(ids, max_tokens, self.options.truncation)
-        parts = windows.cut_windows(ids, room, overlap)
-        rows = [self.text.sequence(part, None, split) for part in parts]
-        return self.text.group(rows, self.sequences)
 
     def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Returns the cross entropy in nats, as Hugging Face does.
