@@ -273,8 +273,8 @@ def _fixed_by_weights(
     folder: Path, config: ConfigDict, *, is_inference: bool
 ) -> dict[str, Any]:
     """Returns the values that the weights of `init_from`, if there are any, fix, by
-    field. Of text vectors a value holds that is not the default, and is not fixed:
-    prints where it differs from the weights'.
+    field. A field of text vectors that the config sets to another value is not fixed;
+    it is printed.
 
     Raises:
       UserError: There are no such weights, or they are of another family.
