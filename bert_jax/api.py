@@ -95,11 +95,12 @@ def fit(
     workdir = str(root)
     main.set_up_logging()
     # Weights would decide these, even if the value set is the default.
-    fields = {
-        name: value
-        for name, value in getattr(config, _FIELDS, {}).items()
-        if name in _OF_VECTORS and _holds(config, name, value)
-    }
+    fields, copy = {}, copy_mutable(config)
+    for name, value in getattr(config, _FIELDS, {}).items():
+        if name in _OF_VECTORS:
+            before, now = configuration.set_field(copy, name, value)
+            if before == now:  # the config still has it
+                fields[name] = value
     config = copy_mutable(config)
     for split, rows in (("train", train), ("dev", dev)):
         if rows is not None:
@@ -117,13 +118,6 @@ def fit(
     has_model = bool(family.family_of(config).model_type)
     model = load(workdir) if has_model else None
     return Trained(workdir, step, scores, model)
-
-
-def _holds(config: ConfigDict, name: str, value: Any) -> bool:
-    """Returns whether a field has this value."""
-    copy = copy_mutable(config)
-    before, now = configuration.set_field(copy, name, value)
-    return bool(before == now)
 
 
 def _save_rows(folder: Path, split: str, rows: Any) -> str:

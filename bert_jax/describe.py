@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Collection
 from typing import Any
 
 import flax.linen as nn
@@ -80,23 +79,11 @@ def gather_sizes(task: Task) -> dict[str, Any]:
         "weight_decay": decay,
     }
     if config.optimizer.name == "muon":
-        learning = {name for name, value in decay.items() if value is not None}
-        found["muon"] = _muon_matrices(task, abstract.params, learning)
+        names = optimizers.axis_names(task.param_shapes)
+        found["muon"] = {
+            name: list(leaf.shape)
+            for name, leaf in flatten_dict(abstract.params, sep="/").items()
+            if decay.get(name) is not None
+            and optimizers.matrix_axes(name, len(leaf.shape), names.get(name))
+        }
     return found | {"config": config.to_dict()}
-
-
-def _muon_matrices(
-    task: Task, params: Any, learning: Collection[str]
-) -> dict[str, list[int]]:
-    """Returns the shape of each matrix that Muon trains, by path.
-
-    Args:
-      learning: Paths of the parameters that learn.
-    """
-    names = optimizers.axis_names(task.param_shapes)
-    return {
-        name: list(leaf.shape)
-        for name, leaf in flatten_dict(params, sep="/").items()
-        if name in learning
-        and optimizers.matrix_axes(name, len(leaf.shape), names.get(name))
-    }

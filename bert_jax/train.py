@@ -44,7 +44,11 @@ def train(
             train_loop(run)
             return run.finish()
         except Interrupted:
-            run.save_on_signal()
+            # Only seconds may be left.
+            run.anomalies.check_last()
+            run.log.note(f"stopping: saving step {run.step} of {run.due.num_steps}")
+            run.save(wait=True)
+            run.log.note(f"saved step {run.step}; the same command resumes from there")
             raise
 
 

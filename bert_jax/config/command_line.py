@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,8 +50,14 @@ def parse_flags(argv: Sequence[str]) -> CommandLine:
     except argparse.ArgumentError as error:
         raise UserError(str(error)) from error
     for text in rest:
-        if not re.match("--?config[.]", text):
-            raise _no_flag(text, vars(parsed))
+        if re.match("--?config[.]", text):
+            continue
+        if not text.startswith("-"):
+            raise UserError(f"{text!r}: flags begin with --")
+        name = text.lstrip("-").partition("=")[0]  # a field, perhaps, without config.
+        known = fields.FIELDS | fields.TASK
+        flags = [*vars(parsed), *(f"config.{each}" for each in known)]
+        raise UserError(f"--{name}: no such flag{did_you_mean(name, flags, '--')}")
     if not 0 <= parsed.port <= 65535:
         raise UserError(f"--port={parsed.port}: must be from 0 to 65535")
     if parsed.onnx and parsed.mode != "export":
@@ -59,13 +65,3 @@ def parse_flags(argv: Sequence[str]) -> CommandLine:
     name = parsed.config and files.config_name(parsed.config)
     parsed.workdir = parsed.workdir or str(Path("runs", name))
     return CommandLine(overrides=rest, **vars(parsed))
-
-
-def _no_flag(text: str, flags: Collection[str]) -> UserError:
-    """Returns the error for an argument that is no flag, perhaps a field without
-    `--config.`."""
-    if not text.startswith("-"):
-        return UserError(f"{text!r}: flags begin with --")
-    name = text.lstrip("-").partition("=")[0]
-    known = [*flags, *(f"config.{each}" for each in fields.FIELDS | fields.TASK)]
-    return UserError(f"--{name}: no such flag{did_you_mean(name, known, '--')}")

@@ -47,6 +47,9 @@ def override_and_check(
 ) -> ConfigDict:
     """Returns the config after these overrides, if it has the right fields.
 
+    A config file adds a field to any group by a `Field`. If a value of the config names
+    code that it has added, which may read them, its fields of `task` need none.
+
     Args:
       name: Name of the config, for errors.
       overrides: Values by field.
@@ -54,7 +57,19 @@ def override_and_check(
     Raises:
       UserError: see `load_config`.
     """
-    _check_names(config, name)
+    values = dict(fields.iter_fields(config))
+    task, family = values.get("task.name"), values.get("model.architecture")
+    required = fields.required_fields(str(task), family)
+    for field in required:
+        if field not in values:
+            hint = "add it (docs/config.md has its default)"
+            raise UserError(f"{name}: no field config.{field}; {hint}")
+    known = required | fields.OWN | fields.family_fields(config)
+    is_custom = names_added_code(config)
+    for field in sorted(values.keys() - known):
+        if not (field.startswith("task.") and is_custom):
+            defaults = fields.default_config(known)
+            raise _no_field(defaults, field, f"{name}: config.{field}")
     for field, value in overrides.items():
         set_field(config, field, value)
     check_config(config)
@@ -96,27 +111,6 @@ def _tuples(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _tuples(each) for name, each in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _check_names(config: ConfigDict, spec: str) -> None:
-    """Raises UserError if a field is missing or unknown.
-
-    A config file adds a field to any group by a `Field`. If a value of the config names
-    code that it has added, which may read them, its fields of `task` need none.
-    """
-    values = dict(fields.iter_fields(config))
-    task, family = values.get("task.name"), values.get("model.architecture")
-    required = fields.required_fields(str(task), family)
-    for name in required:
-        if name not in values:
-            hint = "add it (docs/config.md has its default)"
-            raise UserError(f"{spec}: no field config.{name}; {hint}")
-    known = required | fields.OWN | fields.family_fields(config)
-    is_custom = names_added_code(config)
-    for name in sorted(values.keys() - known):
-        if not (name.startswith("task.") and is_custom):
-            required = fields.default_config(known)
-            raise _no_field(required, name, f"{spec}: config.{name}")
 
 
 def _no_field(config: ConfigDict, path: str, shown: str) -> UserError:

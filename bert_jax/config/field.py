@@ -91,7 +91,14 @@ class Field:
             return None
         if isinstance(value, int | float):
             interval = self.allowed if isinstance(self.allowed, str) else interval
-            return _outside(value, interval)
+            low, high = map(float, interval[1:-1].split(","))
+            maximum = INT32 if isinstance(value, int) and math.isinf(high) else high
+            if not abs(value) <= max(_FLOAT32, INT32):
+                return "must be a finite 32-bit number"
+            above = value >= low if interval[0] == "[" else value > low
+            if above and (value < high if interval[-1] == ")" else value <= high):
+                return None if value <= maximum else f"must be at most {maximum}"
+            return f"must be {interval_words(interval)}"
         if "\0" in value:
             return "must hold no NUL character"
         match self.allowed:
@@ -126,18 +133,6 @@ def require_value(known: Mapping[str, Field], name: str, value: Any) -> None:
 
 def _has_type(value: Any, kind: type) -> bool:
     return type(value) is kind or (kind is float and type(value) is int)
-
-
-def _outside(value: int | float, interval: str) -> str | None:
-    """Returns the fault of a number outside an interval, or None for one inside."""
-    low, high = map(float, interval[1:-1].split(","))
-    maximum = INT32 if isinstance(value, int) and math.isinf(high) else high
-    if not abs(value) <= max(_FLOAT32, INT32):
-        return "must be a finite 32-bit number"
-    above = value >= low if interval[0] == "[" else value > low
-    if above and (value < high if interval[-1] == ")" else value <= high):
-        return None if value <= maximum else f"must be at most {maximum}"
-    return f"must be {interval_words(interval)}"
 
 
 def interval_words(interval: str) -> str:

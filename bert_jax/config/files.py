@@ -71,7 +71,11 @@ def load_file(spec: str) -> ConfigDict:
     """
     path = path_of(spec)
     if not path.is_file():
-        raise _no_file(spec, path)
+        there = [*CONFIGS.rglob("*.py"), *path.parent.glob("*.py")]
+        named = {file.stem: file for file in there}
+        like = difflib.get_close_matches(path.stem, named, 1)
+        meant = f"; did you mean {os.path.relpath(named[like[0]])}?" if like else ""
+        raise UserError(f"--config={spec}: no file {path}{meant}")
     arguments = {}
     for part in filter(None, spec.partition(":")[2].split(",")):
         key, equals, arguments[key] = part.partition("=")
@@ -240,15 +244,6 @@ def _find(base: str, path: Path) -> str:
         if found.is_file() and found.resolve() != path.resolve():
             return f"{found}{colon}{arguments}"
     raise UserError(f"{path}: extends={name!r}: no such file beside it or in configs/")
-
-
-def _no_file(spec: str, path: Path) -> UserError:
-    """Returns the error for a config file that does not exist."""
-    there = [*CONFIGS.rglob("*.py"), *path.parent.glob("*.py")]
-    files = {file.stem: file for file in there}
-    like = difflib.get_close_matches(path.stem, files, 1)
-    meant = f"; did you mean {os.path.relpath(files[like[0]])}?" if like else ""
-    return UserError(f"--config={spec}: no file {path}{meant}")
 
 
 def _config_error(path: Path, error: BaseException) -> UserError:

@@ -439,7 +439,14 @@ def check_together(config: ConfigDict, options: ConfigDict) -> None:
     """
     task, train = config.task, config.train
     if task.name != "pretraining":  # whose splits are texts too
-        _check_splits(task, tuple(config.evaluate.splits))
+        splits = tuple(config.evaluate.splits)
+        named = [name.removesuffix("_file") for name in task if name.endswith("_file")]
+        known = dict.fromkeys((*_SPLITS, *named))
+        if unknown := [split for split in splits if split not in known]:
+            raise UserError(
+                f"config.evaluate.splits={splits}: {unknown[0]!r} is not one of "
+                f"{', '.join(known)}"
+            )
     if "max_seq_length" not in task:
         return
     if not (train.num_steps or train.num_epochs):
@@ -472,17 +479,6 @@ def check_together(config: ConfigDict, options: ConfigDict) -> None:
             "config.task.weight"
         )
     _check_long_texts(options)
-
-
-def _check_splits(task: ConfigDict, splits: tuple[str, ...]) -> None:
-    """Raises UserError for a split of evaluation that no field names."""
-    named = [name.removesuffix("_file") for name in task if name.endswith("_file")]
-    known = dict.fromkeys((*_SPLITS, *named))
-    if unknown := [split for split in splits if split not in known]:
-        raise UserError(
-            f"config.evaluate.splits={splits}: {unknown[0]!r} is not one of "
-            f"{', '.join(known)}"
-        )
 
 
 def _check_long_texts(task: ConfigDict) -> None:

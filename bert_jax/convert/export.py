@@ -118,7 +118,15 @@ def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None
     table, task = family.layout, (provenance.get("config") or {}).get("task")
     if weights.left_over:
         log.warning("exported without %s", ", ".join(weights.left_over))
-    if own := _custom_parts(weights.config):
+    ours = ("einsum", "fused", "post_norm", "learnt")
+    brought = family.registry_entries
+    own = [  # components from a config file that the model computes with
+        f"{field} {name}"
+        for field in ("attention", "layer", "positions")
+        if (name := getattr(weights.config, field)) not in ours
+        and name not in brought.get(f"model.{field}", ())
+    ]
+    if own:
         why = f"Hugging Face's BERT has no {' and '.join(own)} of your own"
     elif task and not family.model_type:
         why = "Hugging Face has no such model"
@@ -136,18 +144,6 @@ def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None
     else:
         return
     raise UserError(f"{why}, so it cannot be exported; ask it with --mode=predict")
-
-
-def _custom_parts(config: BertConfig) -> list[str]:
-    """Returns the components from a config file that a model computes with."""
-    ours = ("einsum", "fused", "post_norm", "learnt")
-    brought = FAMILIES[config.architecture].registry_entries
-    return [
-        f"{field} {name}"
-        for field in ("attention", "layer", "positions")
-        if (name := getattr(config, field)) not in ours
-        and name not in brought.get(f"model.{field}", ())
-    ]
 
 
 def divide_logits(weights: Weights, temperature: float) -> Weights:
@@ -230,14 +226,6 @@ def _length(config: BertConfig, provenance: Mapping[str, Any]) -> int:
     return min(provenance.get("max_seq_length", positions), positions)
 
 
-def _pipeline_tag(architecture: str) -> str:
-    """Returns the Hub's name of what an architecture of transformers does."""
-    return next(
-        (tag for end, tag in _TAGS.items() if architecture.endswith(end)),
-        "feature-extraction",
-    )
-
-
 def _results(tag: str, scores: Mapping[str, Mapping[str, float]]) -> list[dict]:
     """Returns the scores of each split in the form of the Hub's `model-index`."""
     return [
@@ -276,7 +264,9 @@ def _card(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     library = "transformers" if weights.vectors is None else "sentence-transformers"
     header = f"library_name: {library}\ntags:\n- bert_jax\n"
     header += f"base_model: {base}\n" if source.startswith(hub.PREFIX) else ""
-    tag = "sentence-similarity" if weights.vectors is not None else _pipeline_tag(what)
+    tags = (tag for end, tag in _TAGS.items() if what.endswith(end))
+    tag = next(tags, "feature-extraction")
+    tag = "sentence-similarity" if weights.vectors is not None else tag
     header += f"pipeline_tag: {tag}\n"
     for field, value in _inherited(source).items():
         header += f"{field}: {json.dumps(value)}\n"  # JSON is YAML

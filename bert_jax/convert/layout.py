@@ -67,13 +67,6 @@ class Weights:
         one = "regression" if len(self.labels) == 1 else None
         return KINDS.get(self.problem_type or "", one)
 
-    def drop_parts(self, parts: Collection[str], why: str) -> "Weights":
-        """Leaves out parts, and records them in `left_over`."""
-        kept = {name: x for name, x in self.params.items() if name not in parts}
-        out = [f"{name} ({why})" for name in self.params if name not in kept]
-        left_over = (*out, *self.left_over)
-        return dataclasses.replace(self, params=kept, left_over=left_over)
-
     def reorder_labels(self, labels: Sequence[str], path: str) -> "Weights":
         """Returns the model with its labels in this order, if they are the same ones.
 
@@ -404,12 +397,6 @@ class Layout:
         self.rename(tensors, fields, config)
         parts, _ = self._complete_parts(tensors, fields, config)
         return self.architectures[self._architecture(parts, fields, config)]
-
-    def label_count(self, tensors: Tensors) -> int | None:
-        """Returns the number of a classifier's outputs by its tensor, if it has one."""
-        heads = r"(.*\.)?(classifier|score)\.(out_proj\.)?weight"
-        shapes = (x for name, x in tensors.shapes.items() if re.fullmatch(heads, name))
-        return next((shape[0] for shape in shapes if len(shape) == 2), None)
 
     def rename(
         self, tensors: Tensors, fields: Mapping[str, Any], config: BertConfig

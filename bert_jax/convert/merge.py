@@ -152,12 +152,14 @@ def require_complete(params: Any, report: Report, unused: Collection[str] = ()) 
             f"{', '.join(needed)}; train it first, with --config.init_from"
         )
 
-    def fill_zeros(leaf: Any) -> Any:
-        if isinstance(leaf, jax.ShapeDtypeStruct):
-            return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
-        return leaf
-
-    return jax.tree.map(fill_zeros, params)
+    return jax.tree.map(
+        lambda leaf: (
+            jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
+            if isinstance(leaf, jax.ShapeDtypeStruct)
+            else leaf
+        ),
+        params,
+    )
 
 
 def keep_layers(weights: Weights, layers: Sequence[int], source: str | Path) -> Weights:
@@ -209,22 +211,20 @@ def add_rows(
     tokens = [saved.encode(space + x, add_special_tokens=False).ids for x in words]
     rng = np.random.default_rng(config.seed)
 
-    def append_rows(rows: Any) -> Any:
-        if not rows.ndim or len(rows) != before:
-            return rows
+    names = {"embeddings", "masked_lm"}  # the rest may have as many rows by chance
+    params = flatten_dict(weights.params)
+    for path, rows in params.items():
+        if not names & {*path} or not rows.ndim or len(rows) != before:
+            continue
         if config.tokenizer.added_rows == "mean":
             new = np.array([rows[ids].mean(axis=0) for ids in tokens])
         else:
             spread = config.model.initializer_range if rows.ndim > 1 else 0.0
             new = spread * rng.normal(size=(len(words), *rows.shape[1:]))
         spare = rows[count + len(words) :]
-        return np.concatenate([rows[:count], np.asarray(new, rows.dtype), spare])
-
-    names = {"embeddings", "masked_lm"}  # the rest may have as many rows by chance
-    flat = flatten_dict(weights.params)
-    params = {
-        path: append_rows(x) if names & {*path} else x for path, x in flat.items()
-    }
+        params[path] = np.concatenate(
+            [rows[:count], np.asarray(new, rows.dtype), spare]
+        )
     others = {
         name: add_rows(other, saved, words, config)
         for name, other in weights.others.items()

@@ -108,15 +108,17 @@ class _Graph:
           inputs: Names of values, or numbers and lists of integers.
           output: Name of the result. Empty means any.
         """
-        names = [x if isinstance(x, str) else self._constant(x) for x in inputs]
+        names = []
+        for value in inputs:
+            if isinstance(value, str):
+                names.append(value)
+                continue
+            dtype = np.float32 if isinstance(value, float) else np.int64
+            names.append(self.array(f"constant {value}", np.asarray(value, dtype)))
         output = output or f"{operator}_{len(self.nodes)}"
         values = {"op_type": operator, "inputs": names, "outputs": [output]}
         self.nodes.append({**values, "name": output, **attributes})
         return output
-
-    def _constant(self, value: Any) -> str:
-        dtype = np.float32 if isinstance(value, float) else np.int64
-        return self.array(f"constant {value}", np.asarray(value, dtype))
 
     def array(self, name: str, value: Any = None) -> str:
         """Adds an array. None means the parameter of this path."""

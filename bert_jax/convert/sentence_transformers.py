@@ -90,23 +90,6 @@ class TextVectors(NamedTuple):
         }
 
 
-def read_task_vectors(task: Mapping[str, Any]) -> TextVectors:
-    """Returns how a run of text vectors computes them.
-
-    Args:
-      task: The run's `config.task`.
-    """
-    return TextVectors(
-        pooling=task["pooling"],
-        dense=tuple(task["dense"]),
-        normalized=task["normalized"],
-        max_seq_length=task["max_seq_length"],
-        prompt=task["prompt"],
-        prompts=tuple(task["prompts"]),
-        dimensions=tuple(task["dimensions"]),
-    )
-
-
 def encoder_folder(folder: Path) -> Path:
     """Returns the folder of the encoder's weights: older versions have one inside."""
     if (folder / "config.json").exists() or not (folder / MODULES).exists():
@@ -145,7 +128,12 @@ def read_modules(encoder: Path, positions: int) -> TextVectors | None:
     if prompt and not pools_prompt:
         raise _unsupported_error(folder, "leaves its prompt out of the pooling")
     layers = tuple(_layer(folder / path) for _, path in dense)
-    length = _max_seq_length(encoder, positions)
+    paths = sorted(encoder.glob("sentence_*_config.json"))
+    length = (untrusted.read_object(paths[0]) if paths else {}).get("max_seq_length")
+    if length is None:
+        tokenizer = untrusted.read_optional(encoder / "tokenizer_config.json")
+        length = tokenizer.get("model_max_length")
+    length = int(min(length or positions, positions))
     named = tuple(f"{name}={text}" for name, text in prompts.items() if text)
     similarity = own.get("similarity_fn_name") or "cosine"
     return TextVectors(
@@ -295,16 +283,6 @@ def _pooling(folder: Path) -> tuple[str, bool]:
         raise _unsupported_error(folder, f"pools by {modes!r:.80}")
     joined = "+".join(_POOLINGS[mode] for mode in modes)
     return joined, fields.get("include_prompt", True)
-
-
-def _max_seq_length(folder: Path, positions: int) -> int:
-    paths = sorted(folder.glob("sentence_*_config.json"))
-    fields = untrusted.read_object(paths[0]) if paths else {}
-    length = fields.get("max_seq_length")
-    if length is None:
-        tokenizer = untrusted.read_optional(folder / "tokenizer_config.json")
-        length = tokenizer.get("model_max_length")
-    return int(min(length or positions, positions))
 
 
 def _layer(folder: Path) -> str:

@@ -4,7 +4,7 @@ PyTorch's own files."""
 import functools
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +66,13 @@ class Tensors:
         self.where, entries = str(where), list(entries)
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._reads: dict[str, Callable[[], np.ndarray]] = {}
-        wrapper = _wrapper([entry.name for entry in entries])
+        names, wrapper = [entry.name for entry in entries], ""
+        while names and (
+            more := [
+                w for w in _WRAPPERS if all(n.startswith(wrapper + w) for n in names)
+            ]
+        ):
+            wrapper += more[0]
         for entry in entries:
             name = entry.name.removeprefix(wrapper)
             for old, new in _OLD.items():
@@ -80,7 +86,18 @@ class Tensors:
     @classmethod
     def open_folder(cls, folder: Path, buffers: str = "$") -> "Tensors":
         """Opens a folder. Raises UserError if a file is missing or damaged."""
-        paths = _weight_files(folder)
+        path = next((x for name in FILES if (x := folder / name).exists()), None)
+        if path is None:
+            raise UserError(f"{folder}: has no {WEIGHTS}")
+        paths = [path]
+        if path.suffix == ".json":
+            shards = untrusted.read_object(path).get("weight_map", {})
+            paths = [folder / shard for shard in sorted(set(shards.values()))]
+            if missing := [shard.name for shard in paths if not shard.exists()]:
+                raise UserError(
+                    f"{path}: names {missing[0]!r}, which does not exist; download the "
+                    "folder again"
+                )
         where = paths[0] if len(paths) == 1 else folder
         for path in paths:
             untrusted.refuse_pointer(path)
@@ -117,32 +134,6 @@ class Tensors:
         self.shapes[name] = (count + len(rows), *rest)
         read = self._reads[name]
         self._reads[name] = lambda: np.concatenate([read(), rows])
-
-
-def _wrapper(names: Sequence[str]) -> str:
-    """Returns the prefix of all names that a wrapper of the model has put there."""
-    prefix = ""
-    while names and (
-        more := [w for w in _WRAPPERS if all(n.startswith(prefix + w) for n in names)]
-    ):
-        prefix += more[0]
-    return prefix
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    path = next((x for name in FILES if (x := folder / name).exists()), None)
-    if path is None:
-        raise UserError(f"{folder}: has no {WEIGHTS}")
-    if path.suffix != ".json":
-        return [path]
-    shards = untrusted.read_object(path).get("weight_map", {})
-    paths = [folder / shard for shard in sorted(set(shards.values()))]
-    if missing := [shard.name for shard in paths if not shard.exists()]:
-        raise UserError(
-            f"{path}: names {missing[0]!r}, which does not exist; download the folder "
-            "again"
-        )
-    return paths
 
 
 def _safetensors(path: Path) -> Iterator[Entry]:

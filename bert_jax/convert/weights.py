@@ -11,6 +11,7 @@ import functools
 import itertools
 import math
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -113,7 +114,16 @@ class Source:
         config = self.run_config()
         if config is None or config["task"]["name"] != "embeddings":
             return None
-        return sentence_transformers.read_task_vectors(config["task"])
+        task = config["task"]
+        return TextVectors(
+            pooling=task["pooling"],
+            dense=tuple(task["dense"]),
+            normalized=task["normalized"],
+            max_seq_length=task["max_seq_length"],
+            prompt=task["prompt"],
+            prompts=tuple(task["prompts"]),
+            dimensions=tuple(task["dimensions"]),
+        )
 
     def dense(self) -> dict[str, Any]:
         """Returns the parameters of `text_vectors`' linear layers that `read` lacks."""
@@ -170,7 +180,11 @@ class Source:
         unnamed = layout.default_labels(len(labels))  # as good as the same
         weights = weights.reorder_labels(labels, given)
         if labels and weights.labels not in (labels, unnamed):
-            weights = weights.drop_parts(layout.LABELLED_HEADS, "of other labels")
+            heads = [part for part in weights.params if part in layout.LABELLED_HEADS]
+            others = [f"{part} (of other labels)" for part in heads]
+            kept = {n: x for n, x in weights.params.items() if n not in heads}
+            left_over = (*others, *weights.left_over)
+            weights = dataclasses.replace(weights, params=kept, left_over=left_over)
         return merge.merge_weights(
             abstract, weights, task.model_config, hub.resolve_revision(given)
         )
@@ -246,7 +260,10 @@ class HuggingFace(Source):
         """
         names = self._fields.get("id2label")
         if names is None:
-            count = self._layout.label_count(self._saved_tensors)
+            heads = r"(.*\.)?(classifier|score)\.(out_proj\.)?weight"
+            shapes = self._saved_tensors.shapes.items()
+            saved = [x for name, x in shapes if re.fullmatch(heads, name)]
+            count = next((shape[0] for shape in saved if len(shape) == 2), None)
             return layout.default_labels(self._fields.get("num_labels", count or 2))
         if not {*self.heads()} & {*layout.LABELLED_HEADS}:
             return layout.default_labels(len(names))  # of no output

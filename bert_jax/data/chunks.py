@@ -157,25 +157,18 @@ def cut_document(document: Document, max_bytes: int, language: str) -> list[Docu
     else:
         separator, paragraphs = "\n", text.split("\n")
     if document.form != "sentences":  # there each line is one sentence already
-        paragraphs = [
-            " ".join(part)
-            for paragraph in paragraphs
-            for part in _sentence_groups(
-                document._replace(text=paragraph), max_bytes, language
-            )
-        ]
+        whole, paragraphs = paragraphs, []
+        for paragraph in whole:
+            length = len(paragraph.encode())
+            if length <= max_bytes:
+                paragraphs.append(paragraph)
+                continue
+            part = document._replace(text=paragraph)
+            sentences = corpus.split_sentences(part, language)
+            groups = _group_parts(sentences, 1, max_bytes, length)
+            paragraphs += map(" ".join, groups)
     groups = _group_parts(paragraphs, len(separator), max_bytes, size)
     return [document._replace(text=separator.join(group)) for group in groups]
-
-
-def _sentence_groups(
-    paragraph: Document, max_bytes: int, language: str
-) -> Iterable[list[str]]:
-    size = len(paragraph.text.encode())
-    if size <= max_bytes:
-        return [[paragraph.text]]
-    sentences = corpus.split_sentences(paragraph, language)
-    return _group_parts(sentences, 1, max_bytes, size)
 
 
 def _group_parts(

@@ -126,19 +126,14 @@ def _identity(source: str) -> list[Any]:
         kind = "hf passages" if _set_name(kind, name) in _SETS else kind
     else:
         files = [f"{size} {version} " for size, version in _files(source).values()]
-        files += _reader_code(FILE_KINDS[kind])
+        module = sys.modules[FILE_KINDS[kind].__module__]
+        if module.__name__ != __name__:
+            # A config file has added this reader, and other code may read other text.
+            code = storage.storage_path(str(module.__file__)).read_bytes()
+            parsed = ast.parse(code).body
+            own = [x for x in parsed if getattr(x, "name", "") != "get_config"]
+            files += map(ast.dump, own)
     return [kind, len(files), hashlib.sha256("".join(files).encode()).hexdigest()]
-
-
-def _reader_code(reader: Callable[..., Any]) -> list[str]:
-    """Returns the code of the config file that has added a reader, without its
-    `get_config`. Another code may read other text."""
-    module = sys.modules[reader.__module__]
-    if module.__name__ == __name__:
-        return []
-    parsed = ast.parse(storage.storage_path(str(module.__file__)).read_bytes())
-    statements = [x for x in parsed.body if getattr(x, "name", "") != "get_config"]
-    return [*map(ast.dump, statements)]
 
 
 def _kind(source: str) -> tuple[str, str]:

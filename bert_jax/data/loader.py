@@ -71,16 +71,21 @@ def batch_dataset(
         size = config.evaluate.batch_size
         order = grain.MapDataset.range(-(-count // size) * size)
         return order.batch(size).map(lambda row: make(row[rows], 0 * row[rows], 0))
+    mixed = None
     if config.corpus.packing:
         make, count = _packed_maker(config, phase, data, make)
     elif config.corpus.weights:
-        make, count = _mixed_maker(_mix_sources(config, table), make)
+        mixed = _mix_sources(config, table)
+        count = mixed.size
     size = phase.batch_size
     order = grain.MapDataset.range(count).seed(config.seed).shuffle()
 
     def batch(index: int, row: Numbers) -> Batch:
         epoch = (before + index * size + np.arange(size)[rows]) // count
-        return make(row[rows], epoch, phase.first_step + index)
+        records = row[rows], epoch
+        if mixed is not None:
+            records = mixed.records(*records)
+        return make(*records, phase.first_step + index)
 
     return order.repeat(EPOCHS)[before:].batch(size).map_with_index(batch)
 
@@ -213,16 +218,6 @@ def _mix_sources(config: ConfigDict, table: Table) -> "SourceMixture":
             "has rows to train on"
         )
     return mixed
-
-
-def _mixed_maker(mixed: "SourceMixture", make: RowMaker) -> tuple[RowMaker, int]:
-    """Returns a function as `make`, of the rows of a pass over the mix, and their
-    number."""
-
-    def make_mixed(place: Numbers, turn: Numbers, step: int = 0) -> Batch:
-        return make(*mixed.records(place, turn), step)
-
-    return make_mixed, mixed.size
 
 
 def assemble_rows(

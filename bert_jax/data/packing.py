@@ -57,7 +57,9 @@ def packed_rows(
     """
     path = folder / f"packed-{pairs}.npy"
     if not path.exists():
-        tokens = row_lengths(table)
+        sizes = table["tokens"].sizes()
+        # [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+        tokens = sizes + 2 + (sizes > table["size_a"].values)
         packed, file = plan_rows(tokens, limit, pairs), io.BytesIO()
         np.save(file, packed)
         storage.write_atomically(path, file.getvalue())
@@ -227,13 +229,6 @@ def _patterns(counts: list[int], limit: int, pairs: int) -> dict[tuple[int, ...]
         for pattern, count in group:
             full[pattern] += count
     return full
-
-
-def row_lengths(table: Table) -> Int[np.ndarray, " pairs"]:
-    """Returns the tokens of each pair, special tokens included."""
-    sizes = table["tokens"].sizes()
-    # [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
-    return sizes + 2 + (sizes > table["size_a"].values)
 
 
 class PackedRows(Rows):

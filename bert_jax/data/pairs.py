@@ -68,11 +68,16 @@ def draw_pairs(
         count = sum(1 for _ in group)
         whole += [(len(whole), len(whole) + count)] * count
     corpus = _Corpus(offsets, whole)
-    for document in range(len(documents)):
+    for document, ends in enumerate(offsets):
         if settings.nsp:
             yield from _pairs(corpus, document, rng, settings)
-        else:
-            yield from _passages(offsets, document, rng, settings)
+            continue
+        # Without pairs a document is cut where a row is full, and keeps all tokens.
+        longest = settings.max_seq_length - 2  # [CLS] A [SEP]
+        target = _target(longest, rng, settings.short_seq_prob)
+        for start in range(0, ends[-1], target):
+            stop = min(start + target, ends[-1])
+            yield Pair(Span(document, start, stop), Span(document, stop, stop), False)
 
 
 def _target(longest: int, rng: random.Random, short_seq_prob: float) -> int:
@@ -155,18 +160,6 @@ def _trim(span: Span, drop: int, rng: random.Random) -> Span:
         return span
     front = rng.getrandbits(drop).bit_count()
     return Span(span.document, span.start + front, span.stop - (drop - front))
-
-
-def _passages(
-    offsets: list[list[int]], document: int, rng: random.Random, settings: Settings
-) -> Iterator[Pair]:
-    """Cuts a document where a row is full, without pairs, and keeps all tokens."""
-    longest = settings.max_seq_length - 2  # [CLS] A [SEP]
-    target = _target(longest, rng, settings.short_seq_prob)
-    end = offsets[document][-1]
-    for start in range(0, end, target):
-        stop = min(start + target, end)
-        yield Pair(Span(document, start, stop), Span(document, stop, stop), False)
 
 
 def full_sentences(

@@ -114,8 +114,34 @@ def read_table(source: str, wanted: ColumnSpec) -> list[Record]:
 
 def read_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
     """Reads rows one by one, as `read_table`, perhaps none."""
-    has_header = _format(source, wanted) in ("csv", "tsv") and not wanted.numbers
-    for record in _records(source, wanted):
+    if source.startswith(BY_NAME):
+        form = source.partition(":")[0]
+    else:
+        ending = uncompressed_name(source).rpartition(".")[2]
+        form = ending if ending == "parquet" else wanted.format or ending
+    columns = wanted.required if wanted.alone else ()
+    records: Iterator[Record]
+    match form:
+        case "tfds" | "hf":
+            adapter, name, split = _split_of(source)
+            records = _number_rows(source, adapter.split_rows(name, split, columns))
+        case "parquet":
+            records = _number_rows(source, hub.parquet_rows(source, columns))
+        case "csv":
+            records = _name_fields(source, _csv_rows(source, wanted), wanted)
+        case "tsv":
+            records = _name_fields(source, _tsv_rows(source), wanted)
+        case "jsonl":
+            records = json_rows(source, read_lines(source))
+        case _:
+            raise UserError(
+                f"{source}: unknown format; the name must end in .csv, .tsv or .jsonl "
+                f"({', '.join(COMPRESSED)} may follow) or .parquet, or be "
+                "tfds:NAME:SPLIT or hf:OWNER/NAME:SPLIT; where the task has it, "
+                "--config.task.format=csv, tsv or jsonl names the format"
+            )
+    has_header = form in ("csv", "tsv") and not wanted.numbers
+    for record in records:
         for column in wanted.required:
             if column not in record.fields:
                 where = f"{source}:1" if has_header else record.where
@@ -153,36 +179,6 @@ def require_string(value: Any, where: str, column: str) -> str:
     if not isinstance(value, str):
         raise UserError(f"{where}: {column!r} is {value!r:.60}; it must be a string")
     return value
-
-
-def _format(source: str, wanted: ColumnSpec) -> str:
-    """Returns the form of a source: tfds, hf, or a file's format or ending."""
-    if source.startswith(BY_NAME):
-        return source.partition(":")[0]
-    ending = uncompressed_name(source).rpartition(".")[2]
-    return ending if ending == "parquet" else wanted.format or ending
-
-
-def _records(source: str, wanted: ColumnSpec) -> Iterator[Record]:
-    columns = wanted.required if wanted.alone else ()
-    match _format(source, wanted):
-        case "tfds" | "hf":
-            adapter, name, split = _split_of(source)
-            return _number_rows(source, adapter.split_rows(name, split, columns))
-        case "parquet":
-            return _number_rows(source, hub.parquet_rows(source, columns))
-        case "csv":
-            return _name_fields(source, _csv_rows(source, wanted), wanted)
-        case "tsv":
-            return _name_fields(source, _tsv_rows(source), wanted)
-        case "jsonl":
-            return json_rows(source, read_lines(source))
-    raise UserError(
-        f"{source}: unknown format; the name must end in .csv, .tsv or .jsonl "
-        f"({', '.join(COMPRESSED)} may follow) or .parquet, or be tfds:NAME:SPLIT or "
-        "hf:OWNER/NAME:SPLIT; where the task has it, --config.task.format=csv, tsv or "
-        "jsonl names the format"
-    )
 
 
 def _number_rows(source: str, rows: Iterable[Row]) -> Iterator[Record]:

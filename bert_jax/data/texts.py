@@ -14,7 +14,7 @@ import math
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -99,7 +99,12 @@ def read_texts(
         if group:
             row["group"] = str(fields[group])
         if weight:
-            row["weight"] = _weight(fields[weight], where, weight)
+            row["weight"] = _number(fields[weight])
+            if not 0 <= row["weight"] < math.inf:
+                raise UserError(
+                    f"{where}: the weight ({weight!r}) is {fields[weight]!r:.60}; "
+                    "write a finite number, at least 0"
+                )
         row["label"] = _label(fields.get(label), kind, separator, where)
         if labelled and row["label"] is None:
             raise UserError(
@@ -265,23 +270,6 @@ def label_warnings(counts: Mapping[str, int]) -> list[str]:
     ]
 
 
-def seem_scores(names: Collection[str]) -> bool:
-    """Returns whether nearly all labels are numbers, some with a fractional part."""
-    numbers = [n for n in names if re.fullmatch(r"[-+]?[0-9]*[.,]?[0-9]+", n)]
-    has_fraction = any(re.search("[.,]", number) for number in numbers)
-    return has_fraction and len(numbers) >= 0.9 * len(names)
-
-
-def _weight(value: Any, where: str, column: str) -> float:
-    number = _number(value)
-    if not 0 <= number < math.inf:
-        raise UserError(
-            f"{where}: the weight ({column!r}) is {value!r:.60}; write a finite "
-            "number, at least 0"
-        )
-    return number
-
-
 def _label(value: Any, kind: str, separator: str, where: str) -> Any:
     empty = isinstance(value, str) and not value.strip()
     if value is None or (empty and kind != "multilabel"):
@@ -357,29 +345,6 @@ def _name(value: Any, where: str) -> str:
             "(config.task.kind: multilabel for lists, regression for numbers)"
         )
     return label_name(value)
-
-
-def given_weights(
-    given: Sequence[str], known: Mapping[str, int], labels: Sequence[str]
-) -> Float[np.ndarray, "classes"]:
-    """Returns the weight of each class, by `config.task.class_weights`, or 1.
-
-    Args:
-      given: LABEL=WEIGHT, ...
-      known: Index of each label, by `label_name` of its names.
-
-    Raises:
-      UserError: A weight is given for no label.
-    """
-    weights = np.ones(len(labels), np.float32)
-    for name, _, weight in (item.rpartition("=") for item in given):
-        if (label := label_name(name)) not in known:
-            raise UserError(
-                f"config.task.class_weights={given}: {name!r} is no label; "
-                f"there are {', '.join(map(repr, labels)):.200}"
-            )
-        weights[known[label]] = float(weight)
-    return weights
 
 
 def balanced_weights(

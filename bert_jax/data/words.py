@@ -27,7 +27,16 @@ class Words:
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         # Text before a sentence that continues a text.
         self.before_word = tokenization.kind_of(tokenizer).before_word
-        self._by_word = _cuts_at_spaces(self._tokenizer)
+        # Tokens that are not special are found before the text is cut.
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        self._by_word = (
+            tokenization.kind_of(self._tokenizer).has(self._tokenizer)
+            and isinstance(self._tokenizer.normalizer, normalizers.BertNormalizer)
+            and isinstance(
+                self._tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer
+            )
+            and all(token.special for token in added)
+        )
         self._lowercase = self._by_word and self._tokenizer.normalizer.lowercase
         self._known = _Known(self._tokenizer)
 
@@ -63,14 +72,3 @@ class _Known(dict[str, bytes]):
             token_ids = self.tokenizer.encode(word, add_special_tokens=False).ids
         self[word] = ids = array("i", token_ids).tobytes()
         return ids
-
-
-def _cuts_at_spaces(tokenizer: Tokenizer) -> bool:
-    # Tokens that are not special are found before the text is cut.
-    added = tokenizer.get_added_tokens_decoder().values()
-    return (
-        tokenization.kind_of(tokenizer).has(tokenizer)
-        and isinstance(tokenizer.normalizer, normalizers.BertNormalizer)
-        and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-        and all(token.special for token in added)
-    )

@@ -8,7 +8,7 @@ product, times alpha / rank (`merge`). So no model knows of them.
 
 import functools
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -49,29 +49,21 @@ def init_params(
     frozen, boxed = flatten_dict(base), flatten_dict(initial.shapes)
     drawn = initial.draw(key, frozen)
     found = {path: nn.meta.replace_boxed(boxed[path], x) for path, x in drawn.items()}
-    for path in target_paths([*frozen], model.lora_targets):
-        own = jax.random.fold_in(key, zlib.crc32("/".join(path[3:-1]).encode()))
-        for name, box in _adapter(path, boxed[path], model.lora_rank, own).items():
-            found[NAME, *path[:-1], name] = box
-    return unflatten_dict(found)
-
-
-def target_paths(paths: Sequence[ParamPath], targets: Sequence[str]) -> list[ParamPath]:
-    """Returns the paths of the encoder's kernels that end in one of `targets`.
-
-    Raises:
-      UserError: One of these names no matrix.
-    """
-    kernels = [x for x in paths if "encoder" in x and x[-1] == "kernel"]
+    kernels = [x for x in frozen if "encoder" in x and x[-1] == "kernel"]
     names = {path: "/" + "/".join(path[:-1]) for path in kernels}
-    for target in targets:
+    for target in model.lora_targets:
         if not any(name.endswith(f"/{target}") for name in names.values()):
             known = dict.fromkeys("/".join(path[3:-1]) for path in kernels)
             raise UserError(
                 f"config.model.lora_targets: {target!r} names no matrix of the "
                 f"encoder, which has {', '.join(known) or 'none'}"
             )
-    return [x for x in kernels if any(names[x].endswith(f"/{t}") for t in targets)]
+    endings = tuple(f"/{target}" for target in model.lora_targets)
+    for path in [x for x in kernels if names[x].endswith(endings)]:
+        own = jax.random.fold_in(key, zlib.crc32("/".join(path[3:-1]).encode()))
+        for name, box in _adapter(path, boxed[path], model.lora_rank, own).items():
+            found[NAME, *path[:-1], name] = box
+    return unflatten_dict(found)
 
 
 def _adapter(

@@ -47,19 +47,15 @@ def show_progress(bar: tqdm, values: Mapping[str, SupportsFloat]) -> str:
     Args:
       values: `loss`, perhaps its terms `..._loss`, `sequences_per_second`, `mfu`.
     """
-    loss = f"loss {float(values['loss']):.4f}{_terms(values)}"
+    names = [n for n in values if n.endswith("_loss") and n != "usual_loss"]
+    terms = [f"{n[:-5].replace('_', ' ')} {float(values[n]):.4f}" for n in names]
+    loss = f"loss {float(values['loss']):.4f}"
+    loss += f" ({' + '.join(terms)})" if len(terms) > 1 else ""
     bar.set_description_str(loss)
     known = [name for name in _SPEED if name in values]
     speed = [_SPEED[name].format(float(values[name])) for name in known]
     left = tqdm.format_meter(**bar.format_dict | {"bar_format": "{remaining} left"})
     return ", ".join([loss, f"step {bar.n}/{bar.total}", *speed, left])
-
-
-def _terms(values: Mapping[str, SupportsFloat]) -> str:
-    """Formats the terms of a loss by name, empty if it has one."""
-    names = [n for n in values if n.endswith("_loss") and n != "usual_loss"]
-    terms = [f"{n[:-5].replace('_', ' ')} {float(values[n]):.4f}" for n in names]
-    return f" ({' + '.join(terms)})" if len(terms) > 1 else ""
 
 
 def print_line(text: str) -> None:

@@ -5,6 +5,7 @@ request, so there are few lengths.
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import queue
@@ -62,7 +63,13 @@ class Batcher:
         self._arrived: queue.SimpleQueue[_Row] = queue.SimpleQueue()
         self._waiting: list[_Row] = []
         try:
-            self._compile(*answerer.parse_rows([example]))
+            # Compiles programs of every length, for one row and for most.
+            (parsed,) = answerer.parse_rows([example])
+            limit = min(answerer.predictor.max_seq_length, MAX_TOKENS)
+            for length in (*(n for n in LENGTHS if n < limit), limit):
+                self._size.least = length
+                for rows in sorted({1, self._size.max_rows(length)}):
+                    answerer.start([parsed] * rows)()
         except Exception as error:  # a custom task may have other rows
             log.info("not compiled before a request: %s", first_line(error))
         self._size.least = 0
@@ -81,14 +88,6 @@ class Batcher:
     def cut(self) -> int:
         """The number of texts that were cut."""
         return self._answerer.notices.total()
-
-    def _compile(self, parsed: Any) -> None:
-        """Compiles programs of every length, for one row and for most."""
-        limit = min(self._answerer.predictor.max_seq_length, MAX_TOKENS)
-        for length in (*(n for n in LENGTHS if n < limit), limit):
-            self._size.least = length
-            for rows in sorted({1, self._size.max_rows(length)}):
-                self._answerer.start([parsed] * rows)()
 
     async def answers(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
         """Returns rows with their answers, or raises HTTPException if one is wrong.
@@ -121,23 +120,20 @@ class Batcher:
 
     def _work(self) -> None:
         while True:
-            try:
+            with contextlib.suppress(queue.Empty):
                 self._waiting.append(self._arrived.get(block=not self._waiting))
-            except queue.Empty:
-                self._answer(self._next_batch())
-
-    def _next_batch(self) -> list[_Row]:
-        batch, others = list[_Row](), list[_Row]()
-        for row in self._waiting:
-            first = (batch[0] if batch else row).characters
-            is_alike = 1 / self._ratio <= row.characters / first <= self._ratio
-            max_rows = min(self._size.rows, max(1, self._max_characters // first))
-            if not is_alike or len(batch) == max_rows:
-                others.append(row)
-            elif row.answer.set_running_or_notify_cancel():  # its client is connected
-                batch.append(row)
-        self._waiting = others
-        return batch
+                continue
+            batch, others = list[_Row](), list[_Row]()
+            for row in self._waiting:
+                first = (batch[0] if batch else row).characters
+                is_alike = 1 / self._ratio <= row.characters / first <= self._ratio
+                max_rows = min(self._size.rows, max(1, self._max_characters // first))
+                if not is_alike or len(batch) == max_rows:
+                    others.append(row)
+                elif row.answer.set_running_or_notify_cancel():  # a client is connected
+                    batch.append(row)
+            self._waiting = others
+            self._answer(batch)
 
     def _answer(self, batch: list[_Row]) -> None:
         try:

@@ -225,7 +225,11 @@ def about_model(predictor: Predictor, task: Task, folder: Path) -> dict[str, Any
     words = task.tokenizer.get_vocab() if name == "pretraining" else {}
     word = next((m for m in ("[MASK]", "<mask>") if m in words), "river")
     example = EXAMPLE | {"text": f"Mary Smith sat by the {word} in Paris."}
-    example |= {name: x for name, x in _first_prediction(folder).items() if x}
+    predictions = folder / "predictions" / "dev.jsonl"
+    if predictions.exists():
+        with predictions.open(encoding="utf-8") as lines:
+            first = dict(json.loads(next(lines, "{}")))
+        example |= {name: x for name, x in first.items() if x}
     return {
         "status": "ok",
         "task": name,
@@ -234,15 +238,6 @@ def about_model(predictor: Predictor, task: Task, folder: Path) -> dict[str, Any
         "labels": list(predictor.labels),
         "example": {field: example.get(field, "") for field in predictor.row_fields},
     }
-
-
-def _first_prediction(folder: Path) -> dict[str, Any]:
-    """Returns the first row of dev that the run has answered, or none."""
-    place = folder / "predictions" / "dev.jsonl"
-    if not place.exists():
-        return {}
-    with place.open(encoding="utf-8") as lines:
-        return dict(json.loads(next(lines, "{}")))
 
 
 def openapi(about: dict[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,13 @@ class Finetuning(distillation.Taught, Predictor):
           UserError: there is no vocabulary, or a config value is out of range.
         """
         super().__init__(config)
-        tokenizer = tokenizer or tokenization.required_tokenizer(config)
+        tokenizer = tokenizer or tokenization.load_config_tokenizer(config)
+        if tokenizer is None:
+            raise UserError(
+                "config.tokenizer.vocab_file is empty: name a "
+                f"{FAMILIES[config.model.architecture].vocabulary.files[0]}, or start "
+                "from weights with a vocabulary: --config.init_from"
+            )
         self._read: dict[str, Sequence[Row]] = {}
         self._examples: dict[str, Sequence[Row]] = {}
         self._encoded: dict[str, list[Feature]] = {}
@@ -83,7 +89,23 @@ class Finetuning(distillation.Taught, Predictor):
         self.text = self.make_text(definition, tokenizer)
         self.definition = definition(self.config, self.options, self.text, self.rows)
         self.texts_per_row = self.options.texts_per_row
-        self._check_sequences()
+        count = self.options.windows
+        if count > 1 and self.definition.sequences != count:
+            raise UserError(
+                f"config.task.windows={count}: is for tasks on texts; leave it 1"
+            )
+        can_share = (
+            self.heads == ("sequence_classification",)
+            and self.heads[0] not in HEADS
+            and not config.model.causal
+            and not self.options.bilstm
+        )
+        if self.texts_per_row > 1 and not can_share:
+            raise UserError(
+                f"config.task.texts_per_row={self.texts_per_row}: is for a BERT's "
+                "classes, numbers and labels, without model.causal and task.bilstm; "
+                "leave it 1"
+            )
 
     def make_text(
         self, definition: type[TaskDefinition], tokenizer: Tokenizer
@@ -419,26 +441,6 @@ class Finetuning(distillation.Taught, Predictor):
     def _lengths(self) -> dict[str, Any]:
         options = self.options
         return {"limit": options.max_seq_length, "to_limit": options.pad_to_max}
-
-    def _check_sequences(self) -> None:
-        """Raises UserError where a text can have only one window, or a row one text."""
-        config, count = self.config, self.options.windows
-        if count > 1 and self.definition.sequences != count:
-            raise UserError(
-                f"config.task.windows={count}: is for tasks on texts; leave it 1"
-            )
-        can_share = (
-            self.heads == ("sequence_classification",)
-            and self.heads[0] not in HEADS
-            and not config.model.causal
-            and not self.options.bilstm
-        )
-        if self.texts_per_row > 1 and not can_share:
-            raise UserError(
-                f"config.task.texts_per_row={self.texts_per_row}: is for a BERT's "
-                "classes, numbers and labels, without model.causal and task.bilstm; "
-                "leave it 1"
-            )
 
 
 def sort_outputs(table: Rows, size: int, fetched: Sequence[Outputs]) -> list[Outputs]:

@@ -6,6 +6,7 @@ The rows are those of `data/texts.py`: the user's tables. IMDb (imdb.py) and GLU
 
 import functools
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -264,7 +265,10 @@ class Text(TaskDefinition):
             named = self._name_labels(names)
             labels = tuple(name.partition("=")[2] for name in named)
             return {"task.labels": labels, "task.label_names": named}
-        if self.kind == "classification" and texts.seem_scores(names):
+        numbers = [n for n in names if re.fullmatch(r"[-+]?[0-9]*[.,]?[0-9]+", n)]
+        has_fraction = any(re.search("[.,]", number) for number in numbers)
+        seem_scores = has_fraction and len(numbers) >= 0.9 * len(names)
+        if self.kind == "classification" and seem_scores:
             log.warning(
                 "warning: %s: the labels are numbers with fractions, such as %s, here "
                 "%d classes; if they are scores, set --config.task.kind=regression",
@@ -303,14 +307,24 @@ class Text(TaskDefinition):
         no second text, as in run_classifier.py."""
         labels = [row.get("label") for row in rows]
         several, labelled = self.kind == "multilabel", None not in labels
-        has_windows = self.sequences > 1
         features = []
         first = self.text.tokenize([row["text"] for row in rows], offsets=False)
         others = [row.get("text_b") or "" for row in rows]
         second = self.text.tokenize(others, offsets=False)
+        room, overlap = self.text.max_seq_length - 2, self.options.window_overlap
+        max_tokens = room + (self.sequences - 1) * (room - overlap)
+        columns: dict[str, Any]
         for index, (a, b) in enumerate(zip(first, second, strict=True)):
-            if has_windows:
-                columns: dict[str, Any] = {**self._window_rows(a.ids, split)}
+            if self.sequences > 1:
+                ids = a.ids
+                if len(ids) > max_tokens:
+                    what = f"{split}: texts longer than their windows, cut"
+                    self.text.notices[what] += 1
+                    how = self.options.truncation
+                    ids = truncation.truncate_tokens(ids, max_tokens, how)
+                parts = windows.cut_windows(ids, room, overlap)
+                each = [self.text.sequence(part, None, split) for part in parts]
+                columns = {**self.text.group(each, self.sequences)}
             else:
                 columns = {**self.text.sequence(a.ids, b.ids or None, split)}
             if labelled:
@@ -320,17 +334,6 @@ class Text(TaskDefinition):
                 columns["weight"] = np.float32(rows[index]["weight"])
             features.append(Feature(index, columns))
         return features
-
-    def _window_rows(self, ids: list[int], split: str) -> dict[str, np.ndarray]:
-        """Returns the columns of a text's windows, [windows, length]."""
-        room, overlap = self.text.max_seq_length - 2, self.options.window_overlap
-        max_tokens = room + (self.sequences - 1) * (room - overlap)
-        if len(ids) > max_tokens:
-            self.text.notices[f"{split}: texts longer than their windows, cut"] += 1
-            ids = truncation.truncate_tokens(ids, max_tokens, self.options.truncation)
-        parts = windows.cut_windows(ids, room, overlap)
-        rows = [self.text.sequence(part, None, split) for part in parts]
-        return self.text.group(rows, self.sequences)
 
     def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Returns the cross entropy in nats, as Hugging Face does.
@@ -370,8 +373,18 @@ class Text(TaskDefinition):
         return texts.balanced_weights(np.array(labels, int), len(self.labels))
 
     def _given_weights(self) -> Float[np.ndarray, "labels"]:
+        """Returns the weight of each class, or 1. Raises UserError if a weight is given
+        for no label."""
         given, known = self.options.class_weights, self._known_labels()
-        return texts.given_weights(given, known, self.labels)
+        weights = np.ones(len(self.labels), np.float32)
+        for name, _, weight in (item.rpartition("=") for item in given):
+            if (label := texts.label_name(name)) not in known:
+                raise UserError(
+                    f"config.task.class_weights={given}: {name!r} is no label; "
+                    f"there are {', '.join(map(repr, self.labels)):.200}"
+                )
+            weights[known[label]] = float(weight)
+        return weights
 
     def fit(self, rows: Sequence[Row], answers: Answers | None) -> dict[str, Any]:
         """Fits `temperature` or `thresholds` to dev, by `config.task.calibration`."""

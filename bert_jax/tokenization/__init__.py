@@ -101,7 +101,14 @@ def load(
         rules = bert_normalizer(lowercase, strip_accents)
         claiming = [kind for kind in named if kind.claims(content)]
         tokenizer = (claiming or named or [WORDPIECE])[0].read(path, content, rules)
-    tokenizer = fill_ids(tokenizer, _number_of_ids(path, tokenizer))
+    every = tokenizer.get_vocab(with_added_tokens=True).values()
+    # A few ids may have no token.
+    if len({*every}) < len(every) or max(every, default=0) > 2 * len(every):
+        raise UserError(
+            f"{path}: the ids of its {len(every)} pieces must be 0 to "
+            f"{len(every) - 1}, each once; save it again with the program that made it"
+        )
+    tokenizer = fill_ids(tokenizer, 1 + max(every, default=-1))
     if whole and (fault := kind_of(tokenizer).fault(tokenizer)):
         raise UserError(f"{path}: {fault}")
     return tokenizer
@@ -131,7 +138,10 @@ def load_folder_tokenizer(folder: str | Path) -> Tokenizer | None:
     fields = untrusted.read_optional(folder / "tokenizer_config.json")
     fields = named | fields if named["tokenizer_class"] else fields
     if path.suffix != ".json":
-        _check_class(folder, fields)
+        # Another program may cut texts, and not by a vocab.txt alone.
+        name = fields.get("tokenizer_class")
+        if isinstance(name, str) and not _CLASSES.fullmatch(name):
+            raise _unclear(folder, f"tokenizer_class={name!r:.80}")
     tokenizer = load(path)
     if path.suffix != ".json":
         _check_added(folder, fields, tokenizer)
@@ -202,7 +212,15 @@ def load_config_tokenizer(config: ConfigDict) -> Tokenizer | None:
             f"{where}: no vocab.txt or tokenizer.json beside the weights; "
             "name one with --config.tokenizer.vocab_file"
         )
-    _check_kind(tokenizer, config.model.architecture, where)
+    architecture = config.model.architecture
+    kind, family = kind_of(tokenizer), FAMILIES[architecture]
+    exclusive = kind.exclusive or family.vocabulary.exclusive
+    if exclusive and not family.vocabulary.has(tokenizer):
+        raise UserError(
+            f"{where}: a vocabulary of {kind.name}, but config.model.architecture="
+            f"{architecture} is {family.title}; name one of {family.vocabulary.name}, "
+            "or take the config of the other model"
+        )
     return add_words(tokenizer, words)
 
 
@@ -229,18 +247,6 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
         # Not inside of other words. Byte-level tokens begin with the space before them.
         word_token = AddedToken(word, single_word=True, lstrip=bool(space))
         tokenizer.add_tokens([word_token])
-    return tokenizer
-
-
-def required_tokenizer(config: ConfigDict) -> Tokenizer:
-    """Returns `load_config_tokenizer`, or raises UserError if the config names none."""
-    tokenizer = load_config_tokenizer(config)
-    if tokenizer is None:
-        raise UserError(
-            "config.tokenizer.vocab_file is empty: name a "
-            f"{FAMILIES[config.model.architecture].vocabulary.files[0]}, or start from "
-            "weights with a vocabulary: --config.init_from"
-        )
     return tokenizer
 
 
@@ -324,18 +330,6 @@ def _find_tokenizer_file(folder: Path) -> Path | None:
     return found
 
 
-def _check_class(folder: Path, fields: Mapping[str, Any]) -> None:
-    """Raises UserError if a program that is not here cuts texts, not by a vocab.txt
-    alone.
-
-    Args:
-      fields: Fields of its tokenizer_config.json.
-    """
-    name = fields.get("tokenizer_class")
-    if isinstance(name, str) and not _CLASSES.fullmatch(name):
-        raise _unclear(folder, f"tokenizer_class={name!r:.80}")
-
-
 def _check_added(folder: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
     """Raises UserError if a folder has tokens outside its vocab.txt."""
     added = fields.get("added_tokens_decoder", {}).values()
@@ -373,18 +367,6 @@ def _set_normalizer(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
     tokenizer.normalizer = normalizer
 
 
-def _check_kind(tokenizer: Tokenizer, architecture: str, where: str) -> None:
-    """Raises UserError if only models of another family have such vocabularies."""
-    kind, family = kind_of(tokenizer), FAMILIES[architecture]
-    exclusive = kind.exclusive or family.vocabulary.exclusive
-    if exclusive and not family.vocabulary.has(tokenizer):
-        raise UserError(
-            f"{where}: a vocabulary of {kind.name}, but config.model.architecture="
-            f"{architecture} is {family.title}; name one of {family.vocabulary.name}, "
-            "or take the config of the other model"
-        )
-
-
 def _load_json(path: Path, content: str) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(content)
@@ -399,18 +381,3 @@ def _load_json(path: Path, content: str) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return kind_of(tokenizer).complete(tokenizer)
-
-
-def _number_of_ids(path: Path, tokenizer: Tokenizer) -> int:
-    """Counts the ids from 0 to the highest. A few may have no token.
-
-    Raises:
-      UserError: an id has two tokens, or most have none.
-    """
-    every = tokenizer.get_vocab(with_added_tokens=True).values()
-    if len({*every}) < len(every) or max(every, default=0) > 2 * len(every):
-        raise UserError(
-            f"{path}: the ids of its {len(every)} pieces must be 0 to "
-            f"{len(every) - 1}, each once; save it again with the program that made it"
-        )
-    return 1 + max(every, default=-1)

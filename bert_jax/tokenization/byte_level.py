@@ -151,7 +151,11 @@ class ByteLevel(TokenizerJson):
                 f"256 bytes and {len(self._special)} special tokens; at "
                 f"least {minimum + 1} is needed"
             )
-        rules = _normalizer(lowercase, strip_accents)
+        lower = normalizers.Lowercase()
+        rules: normalizers.Normalizer | None = lower if lowercase else None
+        if lowercase and strip_accents:
+            steps = [normalizers.NFD(), normalizers.StripAccents(), lower]
+            rules = normalizers.Sequence(steps)
         learner = Tokenizer(models.BPE())
         if rules is not None:
             learner.normalizer = rules
@@ -214,15 +218,6 @@ def _frame_texts(
 def _trim_offsets(processor: processors.PostProcessor) -> processors.PostProcessor:
     trims = processors.ByteLevel(add_prefix_space=False, trim_offsets=True)
     return processors.Sequence([trims, processor])
-
-
-def _normalizer(lowercase: bool, strip_accents: bool) -> normalizers.Normalizer | None:
-    if not lowercase:
-        return None
-    if not strip_accents:
-        return normalizers.Lowercase()
-    steps = [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]
-    return normalizers.Sequence(steps)
 
 
 def read_merges(path: Path, content: str) -> tuple[dict[str, int], list[Pair]]:

@@ -130,7 +130,14 @@ class Answerer:
         lengths, limit = table.lengths.tolist(), self.predictor.max_seq_length
         for indices, tokens in sorted_groups(lengths, self.size, limit):
             batch = table.batch(indices, tokens)
-            for part, of in self._sub_batches(batch):
+            count, *shape = batch["input_ids"].shape
+            parts: Iterable[tuple[slice, int]]
+            if self.size.width:
+                parts = split_batch(count, self.size.max_rows(math.prod(shape)))
+            else:
+                most = next(n for n in sub_batch_sizes(self.size.rows) if n >= count)
+                parts = [(slice(count), sharding.batch_multiple(self.mesh, most))]
+            for part, of in parts:
                 rows = {name: column[part] for name, column in batch.items()}
                 waiting.append((indices[part], self._compute(rows, of)))
                 while len(waiting) > 1 and _bytes(waiting) > _WAITING:
@@ -191,13 +198,6 @@ class Answerer:
             )
         while started:
             yield finish()
-
-    def _sub_batches(self, batch: Batch) -> Iterable[tuple[slice, int]]:
-        count, *shape = batch["input_ids"].shape
-        if self.size.width:
-            return split_batch(count, self.size.max_rows(math.prod(shape)))
-        of = next(n for n in sub_batch_sizes(self.size.rows) if n >= count)
-        return [(slice(count), sharding.batch_multiple(self.mesh, of))]
 
 
 def restore_answerer(task: Task, folder: Path) -> Answerer:

@@ -123,24 +123,22 @@ class Log:
         self._bar.update(step - self._bar.n)
 
     def write_step(self, step: int, metrics: Arrays) -> None:
-        """Writes a step's metrics, and the speed since the last call."""
-        with self.stepping():
-            each = self._seeds.floats(metrics)
-        speed = self._speed()
-        means = self.write(step, "train", [one | speed for one in each])
-        self.note(terminal.show_progress(self._bar, means))
-
-    def _speed(self) -> dict[str, float]:
-        """Returns the speed of steps, including waits for data but nothing else.
+        """Writes a step's metrics, and the speed since the last call, including waits
+        for data but nothing else.
 
         `tokens_per_second` counts positions, including padding, but not in packed
         rows. `mfu` is the fraction of the devices' bfloat16 peak, if it is known.
         """
+        with self.stepping():
+            each = self._seeds.floats(metrics)
         sequences, positions, flops = map(float, self._done / self._seconds)
         self._seconds, self._done = 0.0, np.zeros(3)
         speed = {"sequences_per_second": sequences, "tokens_per_second": positions}
         peak = PEAK_FLOPS.get(jax.devices()[0].device_kind)
-        return speed | ({"mfu": flops / peak / jax.device_count()} if peak else {})
+        if peak:
+            speed["mfu"] = flops / peak / jax.device_count()
+        means = self.write(step, "train", [one | speed for one in each])
+        self.note(terminal.show_progress(self._bar, means))
 
     def write(
         self, step: int, split: str, numbers: Sequence[Mapping[str, float]]

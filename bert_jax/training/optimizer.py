@@ -336,7 +336,13 @@ def make_optimizer(
     def at(rate: Float[Array, ""] | float) -> optax.GradientTransformation:
         rule = maker(fields, optax.constant_schedule(rate), mask)
         mean = [keep_running_mean(fields.ema)] if fields.ema else []
-        return optax.chain(_clip(fields.clip_norm), rule, *mean)
+        # Clips by one factor: Optax divides each element, into another array.
+        clip = optax.stateless(
+            lambda grads, _: optax.tree.scale(
+                jnp.minimum(1.0, fields.clip_norm / optax.tree.norm(grads)), grads
+            )
+        )
+        return optax.chain(clip if fields.clip_norm else optax.identity(), rule, *mean)
 
     def update(
         updates: optax.Updates,
@@ -403,17 +409,6 @@ def with_step(params: Params, step: Int[Array, ""] | int) -> Params:
     """Returns parameters with a step in those that `is_step` selects."""
     return map_named(
         lambda name, x: jnp.full_like(x, step) if is_step(name) else x, params
-    )
-
-
-def _clip(norm: float) -> optax.GradientTransformation:
-    """Clips by one factor. Optax divides each element, into another array."""
-    if not norm:
-        return optax.identity()
-    return optax.stateless(
-        lambda grads, _: optax.tree.scale(
-            jnp.minimum(1.0, norm / optax.tree.norm(grads)), grads
-        )
     )
 
 

@@ -330,7 +330,11 @@ class Run:
             self.log.print_counts(self.task.notices)
             if self.step < self.due.num_steps:  # else a table follows
                 main = self.task.selection_score
-                self.log.note(format_scores(self.step, split, means, main))
+                # The main score, and others that fit.
+                names = sorted(means, key=lambda name: name != main)
+                shown = ", ".join(f"{name} {means[name]:.4g}" for name in names)
+                line = f"step {self.step} {split}: {shown}"
+                self.log.note(textwrap.shorten(line, LINE, placeholder=" ..."))
 
     def save(self, *, wait: bool = False) -> None:
         """Starts saving the state. With `wait`, waits until it is on disk."""
@@ -338,13 +342,6 @@ class Run:
         self._checkpoints.save(self.state.items(), self.step)
         if wait:
             self._checkpoints.wait()
-
-    def save_on_signal(self) -> None:
-        """Saves the current state. Only seconds may be left."""
-        self.anomalies.check_last()
-        self.log.note(f"stopping: saving step {self.step} of {self.due.num_steps}")
-        self.save(wait=True)
-        self.log.note(f"saved step {self.step}; the same command resumes from there")
 
     def finish(self) -> int:
         """Saves the last state, evaluates the run's final weights, reports.
@@ -387,7 +384,17 @@ def opening_lines(run: Run, resume_step: int | None) -> Iterator[str]:
         f"{f', {learning:,} of which learn,' if learning < count else ''} on "
         f"{mesh.size} x {jax.devices()[0].device_kind} ({shape})"
     )
-    yield _tokenizer_line(task, run.data.unknown_share)
+    tokens, unknown = (
+        tokenization.describe_tokenizer(task.tokenizer),
+        run.data.unknown_share,
+    )
+    line = f"tokenizer: {tokens}; {unknown:.2%} [UNK]"
+    if unknown > tokenization.MANY_UNKNOWN:
+        line += (
+            "\nwarning: that is a lot; check that the vocabulary and its case fit the "
+            "texts and the weights"
+        )
+    yield line
     yield f"log: {run.folder}/metrics.jsonl; curves: tensorboard --logdir={run.folder}"
     if not task.splits:
         yield "nothing will be scored: no dev data, or no evaluate.splits"
@@ -449,26 +456,7 @@ def print_scores(run: Run, params: Any, now: int) -> None:
         print(f"\npredictions: {', '.join(written)}")
 
 
-def format_scores(now: int, split: str, scores: Mapping[str, float], main: str) -> str:
-    """Formats an evaluation for the progress log: the main score, others that fit."""
-    names = sorted(scores, key=lambda name: name != main)
-    shown = ", ".join(f"{name} {scores[name]:.4g}" for name in names)
-    return textwrap.shorten(f"step {now} {split}: {shown}", LINE, placeholder=" ...")
-
-
 def _answer_few(
     predictor: Predictor, parsed: Sequence[Any], params: Any, mesh: Mesh, config: Any
 ) -> list[dict[str, Any]]:
     return inference.Answerer(predictor, params, mesh, 4, config).start(parsed)()
-
-
-def _tokenizer_line(task: Task, unknown_share: float) -> str:
-    """Describes the tokenizer. Warns if much of the text is [UNK]."""
-    summary = tokenization.describe_tokenizer(task.tokenizer)
-    line = f"tokenizer: {summary}; {unknown_share:.2%} [UNK]"
-    if unknown_share <= tokenization.MANY_UNKNOWN:
-        return line
-    return (
-        f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "
-        "the texts and the weights"
-    )

@@ -110,7 +110,15 @@ def _base(
         if resumes:
             config = workdir.recorded_config(folder)
         else:
-            config = _other_run(flags["train.branch_from"])
+            here = configuration.with_defaults()
+            configuration.set_field(
+                here, "train.branch_from", flags["train.branch_from"]
+            )
+            branch = find_branch(here)
+            assert branch is not None
+            config = branch.config()
+            for field in ("branch_step", "extend", "profile_steps"):  # of its own start
+                config.train[field] = here.train[field]
             if "train.num_steps" in flags:
                 config.train.num_epochs = 0.0
             elif config.train.num_epochs:
@@ -150,19 +158,6 @@ def _name_texts(
     named = config.evaluate.splits if "evaluate.splits" in flags else ()
     config.evaluate.splits = tuple(dict.fromkeys((*named, *sources)))
     config.corpus.sources = own
-
-
-def _other_run(name: str) -> ConfigDict:
-    """Returns the config of the run that `train.branch_from` names, without its own
-    start."""
-    here = configuration.with_defaults()
-    configuration.set_field(here, "train.branch_from", name)
-    branch = find_branch(here)
-    assert branch is not None
-    config = branch.config()
-    for field in ("branch_step", "extend", "profile_steps"):
-        config.train[field] = here.train[field]
-    return config
 
 
 def _refuse(
@@ -278,7 +273,8 @@ def _fixed_by_weights(
     folder: Path, config: ConfigDict, *, is_inference: bool
 ) -> dict[str, Any]:
     """Returns the values that the weights of `init_from`, if there are any, fix, by
-    field.
+    field. A field of text vectors that the config sets to another value is not fixed;
+    it is printed.
 
     Raises:
       UserError: There are no such weights, or they are of another family.
@@ -286,8 +282,14 @@ def _fixed_by_weights(
     if not config.init_from and (is_inference or not config.train.branch_from):
         return {}
     fixed = _values_of_weights(folder, config, is_inference)
-    chosen = _chosen_vectors(config, fixed)
-    return {name: value for name, value in fixed.items() if name not in chosen}
+    known = fields.fields_of(config)
+    for field in sentence_transformers.FIELDS if _is_of_vectors(config) else ():
+        name, value = f"task.{field}", config.task[field]
+        if name in fixed and value not in (known[name].default, fixed[name]):
+            owner = config.init_from
+            log.info("config.%s=%r, but %s has %r", name, value, owner, fixed[name])
+            del fixed[name]
+    return fixed
 
 
 def _values_of_weights(
@@ -343,21 +345,6 @@ def _vector_fields(source: weights.Source) -> dict[str, Any]:
     """
     vectors = source.text_vectors()
     return {} if vectors is None else vectors.task_fields()
-
-
-def _chosen_vectors(config: ConfigDict, fixed: Mapping[str, Any]) -> list[str]:
-    """Returns the names of `_vector_fields` for which the config has another value than
-    the default, which then holds, and prints where vectors differ from the weights'."""
-    if not _is_of_vectors(config):
-        return []
-    known, chosen = fields.fields_of(config), []
-    for field in sentence_transformers.FIELDS:
-        name, value = f"task.{field}", config.task[field]
-        if name in fixed and value not in (known[name].default, fixed[name]):
-            owner = config.init_from
-            log.info("config.%s=%r, but %s has %r", name, value, owner, fixed[name])
-            chosen.append(name)
-    return chosen
 
 
 def _check_family(config: ConfigDict, there: family.Family) -> None:

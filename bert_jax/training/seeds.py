@@ -83,7 +83,20 @@ class Seeds:
         if self.count == 1:
             yield from streams[0]
         for batches in zip(*streams, strict=True):
-            yield _stacked(batches, task.padding)
+            stacked = {}
+            for name, first in batches[0].items():
+                columns = [batch[name] for batch in batches]
+                if first.ndim > 1:
+                    whole = np.max([column.shape for column in columns], axis=0)
+                    fill = task.padding.get(name, 0)
+                    columns = [
+                        np.pad(
+                            x, [(0, n) for n in whole - x.shape], constant_values=fill
+                        )
+                        for x in columns
+                    ]
+                stacked[name] = np.stack(columns)
+            yield stacked
 
     def folders(self, folder: Path) -> list[Path]:
         """Returns each seed's work directory, with the layout of a single run's."""
@@ -129,18 +142,3 @@ class Seeds:
                 workdir.claim_folder(path, config, task.tokenizer, data, write=first)
             with Checkpoints(path, 1) as checkpoints:
                 checkpoints.save(seed_state.items(), now)
-
-
-def _stacked(batches: Sequence[Batch], padding: Mapping[str, int]) -> Batch:
-    stacked = {}
-    for name, first in batches[0].items():
-        columns = [batch[name] for batch in batches]
-        if first.ndim > 1:
-            whole = np.max([column.shape for column in columns], axis=0)
-            fill = padding.get(name, 0)
-            columns = [
-                np.pad(x, [(0, n) for n in whole - x.shape], constant_values=fill)
-                for x in columns
-            ]
-        stacked[name] = np.stack(columns)
-    return stacked

@@ -188,7 +188,9 @@ class Checkpoints:
             trees, reason = None, "another process cannot read it"
             try:
                 with _quietly():
-                    saved = self._saved_checksums(step)
+                    path = self._folder / str(step) / "_CHECKPOINT_METADATA"
+                    about = untrusted.read_optional(path).get("custom_metadata") or {}
+                    saved = dict(about.get("checksums", {}))  # none in an older version
                     trees = self._restore(step, abstract)
             except jax.errors.JaxRuntimeError:
                 raise  # a device failed, not the file
@@ -212,12 +214,6 @@ class Checkpoints:
                 "it here again, or use another --workdir"
             )
         return None
-
-    def _saved_checksums(self, step: int) -> dict[str, int]:
-        """Reads a checkpoint's `checksums`, empty in those of an earlier version."""
-        path = self._folder / str(step) / "_CHECKPOINT_METADATA"
-        found = untrusted.read_optional(path).get("custom_metadata") or {}
-        return dict(found.get("checksums", {}))
 
     def restore_params(self, abstract: Any) -> tuple[Any, int] | None:
         """Restores only the parameters, like `restore`."""

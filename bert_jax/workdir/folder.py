@@ -61,7 +61,13 @@ def claim_folder(
     Raises UserError if it belongs to a run of another vocabulary or data. `check_run`
     compares the config.
     """
-    _check_vocabulary(workdir, tokenizer)
+    path = workdir / "tokenizer.json"
+    run = tokenization.load(path, whole=False) if path.exists() else tokenizer
+    if run.get_vocab() != tokenizer.get_vocab():
+        raise UserError(
+            f"{path}: not the vocabulary of config.corpus.sources now: the text has "
+            "changed since the run started; restore it, or use another --workdir"
+        )
     check_data(workdir, data or {})
     if not write:
         if not has_config(workdir):
@@ -254,14 +260,3 @@ def drop_best(workdir: Path, after: int = -1) -> None:
     for path in epath.Path(workdir).glob("best/*"):
         if path.name.isdecimal() and int(path.name) > after:
             path.rmtree()
-
-
-def _check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:
-    """Raises UserError if a vocabulary has changed with the text it is trained on."""
-    path = workdir / "tokenizer.json"
-    run = tokenization.load(path, whole=False) if path.exists() else tokenizer
-    if run.get_vocab() != tokenizer.get_vocab():
-        raise UserError(
-            f"{path}: not the vocabulary of config.corpus.sources now: the text has "
-            "changed since the run started; restore it, or use another --workdir"
-        )

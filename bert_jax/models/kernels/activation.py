@@ -52,11 +52,11 @@ def _gelu_tanh(x: Float[Array, "..."]) -> Float[Array, "..."]:
     return below + x * slope * factor * (1.0 + 3.0 * cubic * x * x)
 
 
-def _relu(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    return jnp.where(x > 0.0, 1.0, 0.0)
-
-
-DERIVATIVES = {"gelu": _gelu, "gelu_tanh": _gelu_tanh, "relu": _relu}
+DERIVATIVES = {
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "relu": lambda x: jnp.where(x > 0.0, 1.0, 0.0),
+}
 
 
 def fused_activation(

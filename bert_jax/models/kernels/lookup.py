@@ -32,10 +32,11 @@ def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
     table, ids = kept
 
     # Each device sums its own rows of the batch. XLA adds the sums.
-    def local_sums(ids: Array, gradient: Array) -> Array:
-        return sum_by_row(len(table), ids, gradient)[None]
-
-    sums = on_mesh(local_sums, (IDS, IDS), IDS)(ids, gradient)
+    sums = on_mesh(
+        lambda ids, gradient: sum_by_row(len(table), ids, gradient)[None],
+        (IDS, IDS),
+        IDS,
+    )(ids, gradient)
     return sums.sum(axis=0).astype(table.dtype), None
 
 

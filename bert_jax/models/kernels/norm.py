@@ -244,22 +244,17 @@ def _blocks(hidden: int) -> list[Any]:
     return [pl.ds(*piece) for piece in zip(starts, sizes, strict=False)]
 
 
-def _dropout_factors(
-    rate: float, words: tuple[Array, Array], columns: Any
-) -> Float[Array, "rows columns"]:
-    """Returns 1 / (1 - rate) where dropout keeps an element, else 0."""
-    numbers = (columns.start + jnp.arange(columns.size)).astype(jnp.uint32)
-    bits = hash_column(words[0][:, None], words[1][:, None], numbers[None, :])
-    return jnp.where(bits >= jnp.uint32(round(rate * 2**32)), 1.0 / (1.0 - rate), 0.0)
-
-
 def _sum(
     setting: _Setting, x: Array, bias: Array, residual: Array, words: Any, columns: Any
 ) -> tuple[Array, Array | None]:
     """Returns residual + dropout(x + bias) in float32, and dropout's factors."""
     biased, factors = x.astype(jnp.float32) + bias[None, :], None
     if words is not None:
-        factors = _dropout_factors(setting.rate, words, columns)
+        rate = setting.rate
+        numbers = (columns.start + jnp.arange(columns.size)).astype(jnp.uint32)
+        bits = hash_column(words[0][:, None], words[1][:, None], numbers[None, :])
+        is_kept = bits >= jnp.uint32(round(rate * 2**32))
+        factors = jnp.where(is_kept, 1.0 / (1.0 - rate), 0.0)
         biased *= factors
     return biased + residual.astype(jnp.float32), factors
 

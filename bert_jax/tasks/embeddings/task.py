@@ -95,25 +95,22 @@ class Embeddings(TaskDefinition):
             source, names, options.format, options.max_score, split, self.text.notices
         )
         if split == "train":
-            self._check_loss(rows)
+            kind, chosen = data.kind_of(rows), options.loss
+            if chosen and chosen not in LOSSES[kind]:
+                raise UserError(
+                    f"config.task.loss={chosen}: {options.train_file} has {kind}; "
+                    f"choose one of {', '.join(LOSSES[kind])}"
+                )
+            negatives = len(rows[0]["texts"]) - 2
+            if chosen == "triplet" and negatives > 1:
+                raise UserError(
+                    f"config.task.loss={chosen}: takes one negative, and a row has "
+                    f"{negatives}; info_nce takes all"
+                )
         return rows
 
     def group_name(self, row: Row) -> str:
         return str(row["texts"][0])
-
-    def _check_loss(self, rows: Sequence[Row]) -> None:
-        kind, chosen = data.kind_of(rows), self.options.loss
-        if chosen and chosen not in LOSSES[kind]:
-            raise UserError(
-                f"config.task.loss={chosen}: {self.options.train_file} has {kind}; "
-                f"choose one of {', '.join(LOSSES[kind])}"
-            )
-        negatives = len(rows[0]["texts"]) - 2
-        if chosen == "triplet" and negatives > 1:
-            raise UserError(
-                f"config.task.loss={chosen}: takes one negative, and a row has "
-                f"{negatives}; info_nce takes all"
-            )
 
     def parse_row(self, row: Row) -> Row:
         """Takes `text`, and perhaps `text_b`, or the data's columns."""

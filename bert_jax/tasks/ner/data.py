@@ -20,7 +20,6 @@ for errors). Those of a text also have the `text` and the `spans` of its words.
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_jax.data import tables
 from bert_jax.data.lines import read_lines, uncompressed_name
@@ -198,7 +197,10 @@ def _read_rows(
         if not isinstance(words, list) or not isinstance(tags, list | None):
             raise UserError(f"{where}: the words and the tags must be lists")
         if tags is not None:
-            tags = [_tag_name(tag, labels) for tag in tags]
+            tags = [  # a number is a label's
+                labels[tag] if type(tag) is int and 0 <= tag < len(labels) else tag
+                for tag in tags
+            ]
         # Without white space but single spaces, which a blank word is: it has no token.
         texts = [
             [" ".join(each.split()) if isinstance(each, str) else "" for each in column]
@@ -216,12 +218,6 @@ def _read_rows(
         named = None if tags is None else texts[1]
         sentences.append(_sentence(texts[0], named, 0, [number] * len(words)))
     return sentences
-
-
-def _tag_name(tag: Any, labels: Sequence[str]) -> Any:
-    """Returns the name of a tag that is a number, and other tags as they are."""
-    is_number = isinstance(tag, int) and not isinstance(tag, bool)
-    return labels[tag] if is_number and 0 <= tag < len(labels) else tag
 
 
 def format_columns(sentences: Sequence[Row], tags: Sequence[Sequence[str]]) -> str:
@@ -258,7 +254,13 @@ def check_columns(path: str, sentences: Sequence[Row], *, has_entities: bool) ->
       UserError: They are not.
     """
     words = [sentence["words"] for sentence in sentences]
-    if all(map(_are_numbered, words)) and any(len(each) > 1 for each in words):
+    # Without CoNLL-U's 1-2 and 1.1.
+    plain = ([x for x in each if not _WORDLESS.fullmatch(x)] for each in words)
+    are_numbers = all(
+        each in ([str(first + n) for n in range(len(each))] for first in (0, 1))
+        for each in plain
+    )
+    if are_numbers and any(len(each) > 1 for each in words):
         place = sentences[0]["places"][0]
         raise UserError(f"{path}:{place}: the words are numbers; {_COLUMNS}, from 0")
     for sentence in sentences if has_entities else ():
@@ -269,10 +271,3 @@ def check_columns(path: str, sentences: Sequence[Row], *, has_entities: bool) ->
                     f"correct it ({_COLUMNS}, from 0), or for plain tags set "
                     "--config.task.scheme=none"
                 )
-
-
-def _are_numbered(words: Sequence[str]) -> bool:
-    """Returns whether they are 1, 2, ... or 0, 1, ..., except CoNLL-U's 1-2 and 1.1."""
-    numbers = [word for word in words if not _WORDLESS.fullmatch(word)]
-    counts = [[str(first + n) for n in range(len(numbers))] for first in (0, 1)]
-    return numbers in counts

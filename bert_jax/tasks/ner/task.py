@@ -73,12 +73,15 @@ class Ner(TaskDefinition):
         source = self.split_file(split)
         if not source:
             return None
+        # Without texts to learn from, at every mark: a span hardly ever cuts a word.
+        learned = self.options.words == "learned"
+        split_text = word_splitting.bert_words if learned else self.split_words
         sentences = tagged.read_sentences(
             source,
             token_column=self.options.token_column,
             tag_column=self.options.tag_column,
             labelled=split != "test",
-            split=self._split_annotated,
+            split=split_text,
             labels=self.labels,
         )
         tagged.check_columns(source, sentences, has_entities=self.has_entities)
@@ -114,21 +117,20 @@ class Ner(TaskDefinition):
         if answers is not None:
             return {}
         if self.options.crf and self.options.tag_scheme:
-            self._check_scheme()
+            scheme, tags = self.options.tag_scheme, self._training_tags()
+            tagged = [sentence for sentence in tags if {*sentence} - {"O"}]
+            broken = sum(
+                not crf.follows_scheme(scheme, sentence) for sentence in tagged
+            )
+            if 2 * broken > len(tagged):
+                raise UserError(
+                    f"config.task.tag_scheme={scheme}: {broken:,} of {len(tagged):,} "
+                    f"training sentences with entities break it; theirs is "
+                    f"{crf.detect_scheme(tags)}; leave it empty to use that"
+                )
         if any("text" in row for row in rows):
             return {"words": word_splitting.PUNCTUATION}
         return {"words": word_splitting.learn_rule([row["words"] for row in rows])}
-
-    def _check_scheme(self) -> None:
-        scheme, tags = self.options.tag_scheme, self._training_tags()
-        tagged = [sentence for sentence in tags if {*sentence} - {"O"}]
-        broken = sum(not crf.follows_scheme(scheme, sentence) for sentence in tagged)
-        if 2 * broken > len(tagged):
-            raise UserError(
-                f"config.task.tag_scheme={scheme}: {broken:,} of {len(tagged):,} "
-                f"training sentences with entities break it; theirs is "
-                f"{crf.detect_scheme(tags)}; leave it empty to use that"
-            )
 
     @functools.cached_property
     def split_words(self) -> Callable[[str], word_splitting.Spans]:
@@ -145,13 +147,6 @@ class Ner(TaskDefinition):
         if rule == word_splitting.PUNCTUATION:
             return word_splitting.bert_words
         return word_splitting.WordSplitter(rule).spans
-
-    @property
-    def _split_annotated(self) -> Callable[[str], word_splitting.Spans]:
-        """Function that splits a text with spans into words: if there are none to learn
-        from, at every mark, so that a span hardly ever cuts a word."""
-        learned = self.options.words == "learned"
-        return word_splitting.bert_words if learned else self.split_words
 
     def encode(self, rows: Sequence[Row], split: str) -> list[Feature]:
         """Encodes [CLS] words [SEP], each word tokenized by itself.

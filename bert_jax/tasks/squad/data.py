@@ -40,7 +40,16 @@ def read_questions(path: str | Path) -> list[Row]:
     Raises:
       UserError: Not JSON, or not SQuAD's format. The message has the location.
     """
-    rows = [x for entry, where in _entries(path) for x in _questions(entry, where)]
+    rows: list[Row] = []
+    for entry, where in _entries(path):
+        is_article = not isinstance(entry, dict) or "context" not in entry
+        whole = [(entry, where)]
+        paragraphs = _items(entry, "paragraphs", where) if is_article else whole
+        for paragraph, at in paragraphs:
+            context = _value(paragraph, "context", str, at)
+            is_row = "question" in paragraph and "qas" not in paragraph
+            questions = [(paragraph, at)] if is_row else _items(paragraph, "qas", at)
+            rows += [_question(question, context, here) for question, here in questions]
     if not rows:
         raise UserError(f"{path}: has no questions; is it a SQuAD file?")
     return rows
@@ -73,17 +82,6 @@ def _is_object(line: str) -> bool:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def _questions(entry: Any, where: str) -> Iterator[Row]:
-    is_article = not isinstance(entry, dict) or "context" not in entry
-    paragraphs = _items(entry, "paragraphs", where) if is_article else [(entry, where)]
-    for paragraph, at in paragraphs:
-        context = _value(paragraph, "context", str, at)
-        is_row = "question" in paragraph and "qas" not in paragraph
-        questions = [(paragraph, at)] if is_row else _items(paragraph, "qas", at)
-        for question, here in questions:
-            yield _question(question, context, here)
 
 
 def _question(item: Row, context: str, where: str) -> Row:
