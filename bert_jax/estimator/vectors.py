@@ -140,6 +140,8 @@ class BertFewShot(ClassifierMixin, Trained):
             "train.batch_size": min(self.batch_size, len(rows)),
             "task.max_seq_length": self.max_seq_length,
             "task.loss": "squared_error",
+            "optimizer.name": "adamw",  # as SetFit: with bias correction
+            "optimizer.eps": 1e-8,
             "optimizer.learning_rate": float(self.learning_rate),
             "seed": seed,
             **(self.fields or {}),
