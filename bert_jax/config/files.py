@@ -55,8 +55,8 @@ def path_of(spec: str) -> Path:
     that starts with configs/ is found from any folder, unless it is there too."""
     path = Path(spec.partition(":")[0])
     name = path.as_posix().removeprefix("configs/").removesuffix(".py")
-    ours = CONFIGS / f"{name}.py"
-    return ours if ours.is_file() and not path.is_file() else path
+    packaged = CONFIGS / f"{name}.py"
+    return packaged if packaged.is_file() and not path.is_file() else path
 
 
 def load_file(spec: str) -> ConfigDict:

@@ -134,7 +134,7 @@ def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None
         why = found
     elif "bilstm" in weights.params:
         why = "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM"
-    elif what in table.ours:
+    elif what in table.further_architectures:
         why = f"Hugging Face has no {what}"
     elif weights.config.causal and what not in table.causal:
         why = (

@@ -123,7 +123,7 @@ class Layout:
       family: Name in FAMILIES.
       architectures: Each architecture's parts other than `bert`, named like their
         parameters. The first one is the default of a config.json that names none.
-      ours: Further architectures, which are not in `transformers`.
+      further_architectures: Those that are not in `transformers`.
       bare_heads: Heads without their own parameters.
       causal: Architectures that compute the same in `transformers` if attention is
         causal. The pooler reads [CLS] there, which attends only to itself, and the last
@@ -163,7 +163,7 @@ class Layout:
         "BertForQuestionAnswering": ("question_answering",),
         "BertForMultipleChoice": ("pooler", "multiple_choice"),
     }
-    ours: Mapping[str, tuple[str, ...]] = {}
+    further_architectures: Mapping[str, tuple[str, ...]] = {}
     bare_heads: tuple[str, ...] = ()
     causal: Collection[str] = (
         *("BertForMaskedLM", "BertLMHeadModel"),
@@ -237,7 +237,9 @@ class Layout:
           part: `bert` (without its pooler), `pooler`, or a head.
           labels: Number of outputs of a head that has one for each label.
         """
-        parts = itertools.chain(*self.architectures.values(), *self.ours.values())
+        parts = itertools.chain(
+            *self.architectures.values(), *self.further_architectures.values()
+        )
         heads = tuple(sorted({*parts} - {"pooler"}))
         three, found = ("query", "key", "value"), []
         for path, shape in parameter_shapes(config, heads, labels).items():
@@ -315,7 +317,10 @@ class Layout:
         without = {"pooler", *self.bare_heads}
         found = [
             name
-            for name, parts in (*self.architectures.items(), *self.ours.items())
+            for name, parts in (
+                *self.architectures.items(),
+                *self.further_architectures.items(),
+            )
             if set(parts) - without == set(heads) - without
         ]
         found = [name for name in found if causal and "LMHead" in name] + found

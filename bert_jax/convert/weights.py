@@ -446,7 +446,9 @@ class Run(Source):
     def _weights(self, config: BertConfig, params: Mapping[str, Any]) -> Weights:
         """Returns a model without custom heads, which the layout does not have."""
         layout = self.family.layout
-        parts = itertools.chain(*layout.architectures.values(), *layout.ours.values())
+        parts = itertools.chain(
+            *layout.architectures.values(), *layout.further_architectures.values()
+        )
         known = {"bert", "bilstm", "crf", sentence_transformers.DENSE}
         user_heads = params.keys() - {*parts} - known
         params = {k: v for k, v in params.items() if k not in user_heads}

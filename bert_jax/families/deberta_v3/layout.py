@@ -33,7 +33,9 @@ class DebertaLayout(Layout):
     architectures = common_architectures("DebertaV2")
     causal = ()
     # `transformers` has no class with this head, and leaves its tensors alone.
-    ours: Mapping[str, tuple[str, ...]] = {"replaced_tokens": ("replaced_tokens",)}
+    further_architectures: Mapping[str, tuple[str, ...]] = {
+        "replaced_tokens": ("replaced_tokens",)
+    }
     shared = ("masked_lm", "replaced_tokens")
     prefix = "deberta."
     names = (

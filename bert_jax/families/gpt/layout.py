@@ -36,7 +36,7 @@ class GptLayout(Layout):
         "OpenAIGPTDoubleHeadsModel": ("masked_lm", "multiple_choice"),
     }
     # Named like BERT's. `transformers` has no such classes for a GPT.
-    ours: Mapping[str, Any] = {
+    further_architectures: Mapping[str, Any] = {
         "OpenAIGPTForTokenClassification": ("token_classification",),
         "OpenAIGPTForQuestionAnswering": ("question_answering",),
     }
