@@ -384,11 +384,9 @@ def opening_lines(run: Run, resume_step: int | None) -> Iterator[str]:
         f"{f', {learning:,} of which learn,' if learning < count else ''} on "
         f"{mesh.size} x {jax.devices()[0].device_kind} ({shape})"
     )
-    tokens, unknown = (
-        tokenization.describe_tokenizer(task.tokenizer),
-        run.data.unknown_share,
-    )
-    line = f"tokenizer: {tokens}; {unknown:.2%} [UNK]"
+    tokenizer = tokenization.describe_tokenizer(task.tokenizer)
+    unknown = run.data.unknown_share
+    line = f"tokenizer: {tokenizer}; {unknown:.2%} [UNK]"
     if unknown > tokenization.MANY_UNKNOWN:
         line += (
             "\nwarning: that is a lot; check that the vocabulary and its case fit the "

@@ -413,10 +413,8 @@ class Step:
             key, step = jax.random.key(number), state.step
             own = {} if self._base is None else self._base.abstract
             base = {name: constants[name] for name in own}
-            others = {
-                **constants,
-                **optimizers.with_step(base, step),
-            }  # not a teacher's
+            # A teacher keeps its step.
+            others = {**constants, **optimizers.with_step(base, step)}
             if optimizers.find_averages(state.opt_state):
                 others["average"] = optimizers.with_step(
                     state.evaluation_params(), step
