@@ -112,7 +112,7 @@ class Source:
           UserError: sentence-transformers specifies it in a way that is not supported.
         """
         config = self.run_config()
-        if config is None or config["task"]["name"] != "embeddings":
+        if config is None or config["task"].get("name") != "embeddings":
             return None
         task = config["task"]
         return TextVectors(

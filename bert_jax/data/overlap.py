@@ -57,10 +57,10 @@ def shared_texts(
     texts with two labels, without regard to case and white space."""
     labels = collections.defaultdict(set)
     for row in train:
-        labels[_key(row)].add(row.get("label"))
+        labels[hash(normalized_texts(row))].add(row.get("label"))
     found = {
         f"{split}: texts that are in train too, of {len(rows):,}": sum(
-            _key(row) in labels for row in rows
+            hash(normalized_texts(row)) in labels for row in rows
         )
         for split, rows in others.items()
     }
@@ -70,11 +70,11 @@ def shared_texts(
     return {what: count for what, count in found.items() if count}
 
 
-def _key(row: Row) -> int:
-    """Returns a hash of a row's texts."""
+def normalized_texts(row: Row) -> tuple[str, ...]:
+    """Returns a row's texts in lower case, with one space between words."""
     texts: list[str] = []
     for name in _FIELDS:
         value = row.get(name) or ()
         texts += [value] if isinstance(value, str) else value
         texts.append("")
-    return hash(tuple(" ".join(str(text).lower().split()) for text in texts))
+    return tuple(" ".join(str(text).lower().split()) for text in texts)

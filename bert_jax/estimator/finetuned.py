@@ -40,8 +40,7 @@ class _FineTuned(Trained):
             "finetune/text:recipe=base". None means finetune/text of the weights' family
             and, for those as small as mini, with recipe=tiny.
           num_epochs: Passes over the training texts. None means 3, as in the paper, or
-            more on few texts: as many as 100 steps take (Mosbach et al. 2021,
-            arXiv:2006.04884).
+            100 steps if these are more (Mosbach et al. 2021, arXiv:2006.04884).
           learning_rate: Largest rate. None means the config's.
           batch_size: Texts of a step.
           max_seq_length: Tokens of a text, of which the rest is cut.
@@ -70,13 +69,9 @@ class _FineTuned(Trained):
           rows: Rows of `train`, and perhaps of `dev`.
           given: Fields of the config, by name.
         """
-        num_epochs = self.num_epochs
-        if num_epochs is None:
-            least = _LEAST_STEPS * self.batch_size / len(rows["train"])
-            num_epochs = max(_EPOCHS, least)
         fields = {
             "init_from": self.init_from,
-            "train.num_epochs": float(num_epochs),
+            "train.num_epochs": _EPOCHS,
             "train.batch_size": self.batch_size,
             "task.max_seq_length": self.max_seq_length,
             "task.kind": kind,
@@ -87,7 +82,13 @@ class _FineTuned(Trained):
             fields["task.text_b"] = "text_b"
         if "weight" in rows["train"][0]:
             fields["task.weight"] = "weight"
+        if self.num_epochs is not None:
+            fields["train.num_epochs"] = float(self.num_epochs)
         fields |= dict(self.fields or {})
+        if self.num_epochs is None and "train.num_epochs" not in (self.fields or {}):
+            learns = len(rows["train"]) * (1 - fields.get("task.dev_fraction", 0.0))
+            if _EPOCHS * learns < _LEAST_STEPS * fields["train.batch_size"]:
+                fields.setdefault("train.num_steps", _LEAST_STEPS)
         if self.learning_rate is not None:
             fields["optimizer.learning_rate"] = float(self.learning_rate)
         spec = self.config or choose_config("text", self.init_from)

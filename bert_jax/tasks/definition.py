@@ -12,6 +12,7 @@ from typing import Any
 from jaxtyping import Array, Float
 from ml_collections import FrozenConfigDict
 
+from bert_jax.data import overlap
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, ColumnSpec, Row
 from bert_jax.tasks.sequences import Sequences
@@ -90,10 +91,6 @@ class TaskDefinition(abc.ABC):
           UserError: A file or record is wrong. The message names file, line and remedy.
         """
 
-    def group_name(self, row: Row) -> str:
-        """Returns what rows have in common that `task.dev_fraction` keeps together."""
-        return str(row)
-
     @abc.abstractmethod
     def parse_row(self, row: Row) -> Row:
         """Checks a row of `--mode=predict`'s input, and returns one as `read_rows`
@@ -126,6 +123,14 @@ class TaskDefinition(abc.ABC):
         """Returns the official scores, or none if the rows have no labels."""
 
     # Optional members, with defaults.
+
+    def group_names(self, rows: Sequence[Row]) -> list[str]:
+        """Returns the name of each row's group, which `task.dev_fraction` keeps
+        together. It may not depend on the order of the rows.
+
+        By default rows of equal texts are a group, whatever their case and white space.
+        """
+        return ["\0".join(overlap.normalized_texts(row)) for row in rows]
 
     @property
     def kind(self) -> str:

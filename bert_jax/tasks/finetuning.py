@@ -196,6 +196,15 @@ class Finetuning(distillation.Taught, Predictor):
         return () if uses_pooler else ("bert/pooler",)
 
     def training_data(self) -> Data:
+        fraction, dev_file = (
+            self.options.dev_fraction,
+            self.definition.split_file("dev"),
+        )
+        if fraction and dev_file:
+            raise UserError(
+                f"config.task.dev_fraction={fraction}: dev_file={dev_file} is named "
+                "too; set one of them"
+            )
         rows = self._rows("train")
         unknown = rows.fraction(self.text.special.unk)
         if FAMILIES[self.config.model.architecture].has_segments:
@@ -385,22 +394,21 @@ class Finetuning(distillation.Taught, Predictor):
         if split in self._read:
             return self._read[split]
         definition, fraction = self.definition, self.options.dev_fraction
-        if not fraction or split not in ("train", "dev"):
+        # A file that a run is evaluated on later replaces what was held out.
+        parts = ("train",) if definition.split_file("dev") else ("train", "dev")
+        if not fraction or split not in parts:
             self._read[split] = definition.read_rows(split) or ()
             return self._read[split]
-        if dev_file := definition.split_file("dev"):
-            raise UserError(
-                f"config.task.dev_fraction={fraction}: dev_file={dev_file} is named "
-                "too; set one of them"
-            )
         whole = definition.read_rows("train") or ()
-        groups = [*map(definition.group_name, whole)]
-        self._read["train"], self._read["dev"] = hold_out(whole, fraction, groups)
-        if whole and not self._read["dev"]:
+        groups = definition.group_names(whole)
+        kept, held = hold_out(whole, fraction, groups)
+        if whole and not held:
             raise UserError(
                 f"config.task.dev_fraction={fraction}: holds out none of the "
-                f"{len(whole)} training records; name a larger share"
+                f"{len(whole)} training records, of which {len({*groups})} may be "
+                "apart; name a larger share, or other data as dev"
             )
+        self._read |= dict(zip(parts, (kept, held), strict=False))
         return self._read[split]
 
     def examples(self, split: str) -> Sequence[Row]:

@@ -1,5 +1,7 @@
 """IMDb: classification of film reviews as positive or negative."""
 
+from collections.abc import Sequence
+
 from bert_jax.data import texts
 from bert_jax.data.tables import BY_NAME, Row
 from bert_jax.errors import UserError
@@ -21,6 +23,9 @@ class Imdb(Text):
     and the Hub, `train` and `dev` never share a text, but may share a film, so dev
     scores may be too high.
     """
+
+    def group_names(self, rows: Sequence[Row]) -> list[str]:
+        return [str(row.get("group", row["text"])) for row in rows]
 
     def read_rows(self, split: str) -> list[Row] | None:
         """Reads `train`, with each review's film as its `group`, or `test`."""

@@ -103,8 +103,8 @@ class Swag(TaskDefinition):
         source = self.split_file(split)
         return read_choices(source, labelled=split != "test") if source else None
 
-    def group_name(self, row: Row) -> str:
-        return str(row["context"])
+    def group_names(self, rows: Sequence[Row]) -> list[str]:
+        return [row["context"] for row in rows]
 
     def encode(self, rows: Sequence[Row], split: str) -> list[Feature]:
         """Returns features of [endings, length] arrays.

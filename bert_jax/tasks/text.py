@@ -149,8 +149,8 @@ class Text(TaskDefinition):
             weight=options.weight if weighs else "",
         )
 
-    def group_name(self, row: Row) -> str:
-        return texts.group_name(row)
+    def group_names(self, rows: Sequence[Row]) -> list[str]:
+        return [*map(texts.group_name, rows)]
 
     @property
     def row_fields(self) -> tuple[str, ...]:

@@ -73,9 +73,6 @@ def config_of(
         there, here = configuration.set_field(config, name, value)
         if there != here and name in fixed and not resumes:
             _refuse(config, name, there, here, folder if asks_run else None)
-    held_out = fields.task_values(config).dev_fraction
-    if is_inference and flags.get("task.dev_file") and held_out:
-        config.task.dev_fraction = 0.0  # that file is dev now
     # The command of a run, repeated with another mode, names the run's own text.
     is_own = asks_run and config.corpus.sources == values["corpus.sources"]
     if is_inference and "corpus.sources" in flags and not is_own:

@@ -191,12 +191,23 @@ def test_recipe_suits_the_weights(family, hidden, rate, fitted, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("count", "given", "num_epochs"), [(8, None, 400.0), (1600, None, 3.0), (8, 2, 2.0)]
+    ("count", "given", "num_steps", "num_epochs"),
+    [
+        (8, {}, 100, 3.0),
+        (97, {"batch_size": 8}, 100, 3.0),
+        (1066, {}, 100, 3.0),
+        (1067, {}, 0, 3.0),
+        (1200, {"fields": {"task.dev_fraction": 0.2}}, 100, 3.0),
+        (400, {"fields": {"train.batch_size": 8}}, 0, 3.0),
+        (8, {"num_epochs": 2}, 0, 2.0),
+        (8, {"fields": {"train.num_epochs": 2.0}}, 0, 2.0),
+        (8, {"fields": {"train.num_steps": 7}}, 7, 3.0),
+    ],
 )
-def test_few_texts_are_repeated_for_100_steps(count, given, num_epochs, fitted):
-    model = BertClassifier(num_epochs=given)
-    config = fitted(model, [i % 2 for i in range(count)])
-    assert config.train.num_epochs == num_epochs and config.train.batch_size == 32
+def test_few_texts_take_100_steps(count, given, num_steps, num_epochs, fitted):
+    config = fitted(BertClassifier(**given), [i % 2 for i in range(count)])
+    assert config.train.num_steps == num_steps
+    assert config.train.num_epochs == num_epochs
 
 
 @pytest.mark.filterwarnings("ignore:Can't test estimator")

@@ -303,7 +303,7 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make):
     assert_close(gradients, others, terms=GRADIENT_TERMS)
 
 
-# Ten groups of two rows each. A row begins with its group's letter, but for SQuAD's.
+# Ten groups of two rows each.
 LETTERS = "abcdefghij"
 TAGGED = "".join(f"{x} O\n{x} B-x\n\n" for x in LETTERS)
 
@@ -337,8 +337,8 @@ HELD_OUT = {
         lambda row: row["context"],
     ),
     "embeddings": (
-        jsonl(lambda x, i: {"text": x, "text_b": "ab"[i]}),
-        lambda row: row["texts"][0],
+        jsonl(lambda x, i: {"text": x * (i + 1), "positive": x * (2 - i)}),
+        lambda row: row["texts"][0][0],
     ),
 }
 
@@ -362,20 +362,52 @@ def test_dev_fraction_holds_out_whole_groups(name, tmp_path):
     config.task.dev_fraction = 0.01
     line = error_line(lambda: resolved(config).splits)
     assert "config.task.dev_fraction=0.01: holds out none of the 20 training" in line
+    assert "10 may be apart" in line
+    # A run is evaluated on another file, and its training data stay what they were.
     config.task.update(dev_fraction=0.3, dev_file=str(path))
-    assert "is named too; set one of them" in error_line(
-        lambda: resolved(config).splits
-    )
+    task = resolved(config)
+    assert [len(task.rows(split)) for split in ("train", "dev")] == [14, 20]
+    assert "is named too; set one of them" in error_line(task.training_data)
+
+
+def test_rows_of_equal_texts_are_a_group(tmp_path):
+    """In whatever file and line they stand, and however they are written."""
+
+    class Texts(Text):
+        def group_names(self, rows):
+            return super(Text, self).group_names(rows)
+
+    texts = [f"{'Aa'[i]} {letter}{' ' * i}" for letter in LETTERS for i in range(2)]
+    found = []
+    for rows in (texts, texts[::-1]):
+        path = write_rows(
+            tmp_path / "t.jsonl", [{"text": text, "label": "x"} for text in rows]
+        )
+        config = shrunk(recipes.start_finetuning("text", "tiny", "bert"), tmp_path)
+        config.task.update(train_file=path, dev_fraction=0.3)
+        task = Finetuning(Texts, config)
+        held = {row["text"].lower().split()[1] for row in task.rows("dev")}
+        assert len(task.rows("dev")) == 6 and len(held) == 3
+        found.append(held)
+    assert found[0] == found[1]
 
 
 def test_documents_stay_whole_where_they_are_read(tmp_path):
     path = tmp_path / "train.txt"
-    path.write_text("".join(f"-DOCSTART- O\n\n{x} O\n\n{x} O\n\n" for x in LETTERS))
+    documents = [f"-DOCSTART- O\n\n{x} O\n\nb O\n\n" for x in 2 * LETTERS]
     config = shrunk(recipes.start_finetuning("ner", "tiny", "bert"), tmp_path)
     config.task.update(train_file=str(path), dev_fraction=0.3, document_context=True)
-    task = resolved(config)
-    parts = [{row["document"] for row in task.rows(s)} for s in ("train", "dev")]
-    assert [*map(len, parts)] == [7, 3] and not parts[0] & parts[1]
+    found = []
+    for order in (documents, documents[::-1]):
+        path.write_text("".join(order))
+        task = resolved(config)
+        train, dev = (
+            [row["words"][0] for row in task.rows(split)[::2]]
+            for split in ("train", "dev")
+        )
+        found.append({*dev})
+    assert len(dev) == 6 and len({*dev}) == 3 and not {*train} & {*dev}
+    assert found[0] == found[1]
 
 
 FORMS = {  # of a task and the text_b of its rows, what the served page asks for
@@ -384,7 +416,7 @@ FORMS = {  # of a task and the text_b of its rows, what the served page asks for
     ("ner", ""): ["text"],
     ("squad", ""): ["question", "context"],
     ("swag", ""): ["context", "endings"],
-    ("embeddings", ""): ["text"],
+    ("embeddings", ""): ["text", "text_b"],
 }
 
 
@@ -405,6 +437,6 @@ def test_row_fields_are_those_that_a_row_needs(name, text_b, tmp_path):
     if "endings" in row:
         row["endings"] = [*"abcd"]
     predictor.parse_row(dict(row))
-    for field in row:
+    for field in {*row} - ({"text_b"} if name == "embeddings" else set()):
         with pytest.raises(ValueError, match=field):
             predictor.parse_row({n: x for n, x in row.items() if n != field})

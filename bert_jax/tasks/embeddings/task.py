@@ -43,7 +43,6 @@ class Embeddings(TaskDefinition):
 
     heads = ()
     loss_name = "embedding_loss"
-    row_fields = ("text",)
 
     def __post_init__(self) -> None:
         """Checks the options.
@@ -109,8 +108,21 @@ class Embeddings(TaskDefinition):
                 )
         return rows
 
-    def group_name(self, row: Row) -> str:
-        return str(row["texts"][0])
+    def group_names(self, rows: Sequence[Row]) -> list[str]:
+        """Returns the first, in alphabetical order, of the texts that a chain of pairs
+        connects with a row's. Negatives connect nothing."""
+        parent: dict[str, str] = {}
+
+        def find_first(text: str) -> str:
+            while (above := parent.setdefault(text, text)) != text:
+                parent[text] = parent[above]
+                text = above
+            return text
+
+        for row in rows:
+            ends = sorted(find_first(text) for text in row["texts"][:2])
+            parent[ends[-1]] = ends[0]
+        return [find_first(row["texts"][0]) for row in rows]
 
     def parse_row(self, row: Row) -> Row:
         """Takes `text`, and perhaps `text_b`, or the data's columns."""

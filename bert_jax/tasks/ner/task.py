@@ -87,9 +87,16 @@ class Ner(TaskDefinition):
         tagged.check_columns(source, sentences, has_entities=self.has_entities)
         return sentences
 
-    def group_name(self, row: Row) -> str:
-        own = row["document"] if self.options.document_context else row["words"]
-        return str(own)
+    def group_names(self, rows: Sequence[Row]) -> list[str]:
+        """Returns the words of each sentence or, where these are read too, of its
+        document."""
+        names = super().group_names(rows)
+        if not self.options.document_context:
+            return names
+        documents: dict[int, list[str]] = {}
+        for row, name in zip(rows, names, strict=True):
+            documents.setdefault(row["document"], []).append(name)
+        return ["\0".join(documents[row["document"]]) for row in rows]
 
     def infer_fields(self) -> dict[str, Any]:
         """Returns `task.labels`, the tags of the training data, sorted, O first, and

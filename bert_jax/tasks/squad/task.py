@@ -52,18 +52,10 @@ class Squad(TaskDefinition):
 
     def read_rows(self, split: str) -> Sequence[Row] | None:
         source = self.split_file(split)
-        if not source:
-            return None
-        rows = data.read_questions(source)
-        if split != "train" and not self.options.null_answers:
-            bare = sum(row["answers"] == [] for row in rows)
-            if bare:
-                what = f"{split}: questions without an answer, not scored"
-                self.text.notices[what] += bare
-        return rows
+        return data.read_questions(source) if source else None
 
-    def group_name(self, row: Row) -> str:
-        return str(row["context"])
+    def group_names(self, rows: Sequence[Row]) -> list[str]:
+        return [row["context"] for row in rows]
 
     def encode(self, rows: Sequence[Row], split: str) -> list[Feature]:
         """Returns the windows of each row.
@@ -72,6 +64,10 @@ class Squad(TaskDefinition):
         `null_answers`, if it has none. `notices` counts these questions.
         """
         options, training = self.options, split == "train"
+        if split not in ("train", "predict") and not options.null_answers:
+            what = f"{split}: questions without an answer, not scored"
+            bare = sum(row["answers"] == [] for row in rows)
+            self.text.notices.update({what: bare} if bare else {})
         questions = self.text.tokenize([row["question"] for row in rows])
         texts = [row["context"] for row in rows]
         contexts = squad_windows.tokenize_contexts(texts, self.text.tokenize)
