@@ -196,15 +196,6 @@ class Finetuning(distillation.Taught, Predictor):
         return () if uses_pooler else ("bert/pooler",)
 
     def training_data(self) -> Data:
-        fraction, dev_file = (
-            self.options.dev_fraction,
-            self.definition.split_file("dev"),
-        )
-        if fraction and dev_file:
-            raise UserError(
-                f"config.task.dev_fraction={fraction}: dev_file={dev_file} is named "
-                "too; set one of them"
-            )
         rows = self._rows("train")
         unknown = rows.fraction(self.text.special.unk)
         if FAMILIES[self.config.model.architecture].has_segments:

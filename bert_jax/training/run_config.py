@@ -85,6 +85,12 @@ def config_of(
         path = storage.storage_path(config.train.branch_from)
         config.train.branch_from = str(storage.absolute_path(path))
     configuration.check_config(config)
+    options = fields.task_values(config)
+    if options.dev_fraction and options.dev_file and not is_inference:
+        raise UserError(
+            f"config.task.dev_fraction={options.dev_fraction}: dev_file="
+            f"{options.dev_file} is named too; set one of them"
+        )
     return FrozenConfigDict(config)
 
 

@@ -159,6 +159,7 @@ def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_p
         (["--config.train.seeds=2", "--config.train.early_stop=1"], "early_stop"),
         (["--config.task.max_seq_length=33"], "max_position_embeddings=32"),
         (["--config.task.dev_file=none.jsonl"], "none.jsonl"),
+        (["--config.task.dev_fraction=0.5"], "is named too; set one of them"),
         (
             ["--config.task.dev_file=", "--config.evaluate.checkpoint=best"],
             "config.evaluate.checkpoint=best: needs scores on dev",
