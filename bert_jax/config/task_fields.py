@@ -150,7 +150,7 @@ TASK: dict[str, Field] = {
         doc="Fraction to hold out as dev, without data named dev: of each class "
         "(where a row has one, else of all rows) of the training data. The texts "
         "themselves decide, so that equal texts stay together, and with them the "
-        "questions of a context, the endings of a beginning, the partners of a text, "
+        "questions of a context, the endings of a beginning, texts that pairs connect, "
         "the sentences of a document with task.document_context, and the reviews of "
         "a film in IMDb's archive.",
     ),
