@@ -56,7 +56,7 @@ def parse_flags(argv: Sequence[str]) -> CommandLine:
             raise UserError(f"{text!r}: flags begin with --")
         name = text.lstrip("-").partition("=")[0]  # a field, perhaps, without config.
         known = fields.FIELDS | fields.TASK
-        flags = [*vars(parsed), *(f"config.{each}" for each in known)]
+        flags = [*vars(parsed), *(f"config.{field}" for field in known)]
         raise UserError(f"--{name}: no such flag{did_you_mean(name, flags, '--')}")
     if not 0 <= parsed.port <= 65535:
         raise UserError(f"--port={parsed.port}: must be from 0 to 65535")

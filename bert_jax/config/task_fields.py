@@ -265,9 +265,8 @@ TASK: dict[str, Field] = {
         ("none", "temperature", "thresholds"),
         doc="Values fitted on dev, for probabilities or labels that one can rely "
         "on: temperature (divides the logits) or, for two classes or "
-        "kind=multilabel, thresholds (the logit from which on the second class of "
-        "task.labels, or each label, is given, for its best F1). By default classes "
-        "are in alphabetical order.",
+        "kind=multilabel, thresholds (the logit from which on the second class in "
+        "alphabetical order, or each label, is given, for its best F1).",
     ),
     "task.min_precision": Field(
         0.0,

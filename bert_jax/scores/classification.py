@@ -84,8 +84,8 @@ def macro_f1(
     if labels.ndim > 1:
         return float(f1_of_each(labels, guesses, labels.shape[1], weights).mean())
     there = np.union1d(labels, guesses)
-    each = f1_of_each(labels, guesses, int(there[-1]) + 1, weights)
-    return float(each[there].mean())
+    by_class = f1_of_each(labels, guesses, int(there[-1]) + 1, weights)
+    return float(by_class[there].mean())
 
 
 def matthews(

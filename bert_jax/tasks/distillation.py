@@ -196,8 +196,8 @@ class Teacher:
         losses = {name: (1 - share) * value for name, value in labelled.items()}
         losses["teacher_loss"] = share * soft
         for term in self.terms:
-            each = _TERMS[term](student, teacher, _token_mask(batch))
-            losses[f"teacher_{term}_loss"] = self.config[f"teacher_{term}"] * each
+            distance = _TERMS[term](student, teacher, _token_mask(batch))
+            losses[f"teacher_{term}_loss"] = self.config[f"teacher_{term}"] * distance
         return losses
 
     def loss_weights(self, outputs: Float[Array, ""], batch: Arrays) -> Scalars:
@@ -301,8 +301,8 @@ def output_losses(
         return soft_loss(own, its, temperature).mean(axis=-1)
     if kind == "spans":
         student, teacher = (hide_padding(x, batch) for x in (student, teacher))
-    each = [soft_loss(student[name], teacher[name], temperature) for name in student]
-    return jnp.mean(jnp.stack(each), axis=0)
+    losses = [soft_loss(student[name], teacher[name], temperature) for name in student]
+    return jnp.mean(jnp.stack(losses), axis=0)
 
 
 def hide_padding(logits: Arrays, batch: Arrays) -> dict[str, Array]:

@@ -323,8 +323,8 @@ class Text(TaskDefinition):
                     how = self.options.truncation
                     ids = truncation.truncate_tokens(ids, max_tokens, how)
                 parts = windows.cut_windows(ids, room, overlap)
-                each = [self.text.sequence(part, None, split) for part in parts]
-                columns = {**self.text.group(each, self.sequences)}
+                found = [self.text.sequence(part, None, split) for part in parts]
+                columns = {**self.text.group(found, self.sequences)}
             else:
                 columns = {**self.text.sequence(a.ids, b.ids or None, split)}
             if labelled:

@@ -130,14 +130,14 @@ class Log:
         rows. `mfu` is the fraction of the devices' bfloat16 peak, if it is known.
         """
         with self.stepping():
-            each = self._seeds.floats(metrics)
+            by_seed = self._seeds.floats(metrics)
         sequences, positions, flops = map(float, self._done / self._seconds)
         self._seconds, self._done = 0.0, np.zeros(3)
         speed = {"sequences_per_second": sequences, "tokens_per_second": positions}
         peak = PEAK_FLOPS.get(jax.devices()[0].device_kind)
         if peak:
             speed["mfu"] = flops / peak / jax.device_count()
-        means = self.write(step, "train", [one | speed for one in each])
+        means = self.write(step, "train", [one | speed for one in by_seed])
         self.note(terminal.show_progress(self._bar, means))
 
     def write(

@@ -255,12 +255,12 @@ def check_columns(path: str, sentences: Sequence[Row], *, has_entities: bool) ->
     """
     words = [sentence["words"] for sentence in sentences]
     # Without CoNLL-U's 1-2 and 1.1.
-    plain = ([x for x in each if not _WORDLESS.fullmatch(x)] for each in words)
+    plain = ([x for x in column if not _WORDLESS.fullmatch(x)] for column in words)
     are_numbers = all(
-        each in ([str(first + n) for n in range(len(each))] for first in (0, 1))
-        for each in plain
+        column in ([str(first + n) for n in range(len(column))] for first in (0, 1))
+        for column in plain
     )
-    if are_numbers and any(len(each) > 1 for each in words):
+    if are_numbers and any(len(column) > 1 for column in words):
         place = sentences[0]["places"][0]
         raise UserError(f"{path}:{place}: the words are numbers; {_COLUMNS}, from 0")
     for sentence in sentences if has_entities else ():
