@@ -69,9 +69,10 @@ class _FineTuned(Trained):
           rows: Rows of `train`, and perhaps of `dev`.
           given: Fields of the config, by name.
         """
+        own, num_epochs = dict(self.fields or {}), self.num_epochs
         fields = {
             "init_from": self.init_from,
-            "train.num_epochs": _EPOCHS,
+            "train.num_epochs": _EPOCHS if num_epochs is None else float(num_epochs),
             "train.batch_size": self.batch_size,
             "task.max_seq_length": self.max_seq_length,
             "task.kind": kind,
@@ -82,10 +83,8 @@ class _FineTuned(Trained):
             fields["task.text_b"] = "text_b"
         if "weight" in rows["train"][0]:
             fields["task.weight"] = "weight"
-        if self.num_epochs is not None:
-            fields["train.num_epochs"] = float(self.num_epochs)
-        fields |= dict(self.fields or {})
-        if self.num_epochs is None and "train.num_epochs" not in (self.fields or {}):
+        fields |= own
+        if num_epochs is None and "train.num_epochs" not in own:
             learns = len(rows["train"]) * (1 - fields.get("task.dev_fraction", 0.0))
             if _EPOCHS * learns < _LEAST_STEPS * fields["train.batch_size"]:
                 fields.setdefault("train.num_steps", _LEAST_STEPS)

@@ -5,7 +5,6 @@ request, so there are few lengths.
 """
 
 import asyncio
-import contextlib
 import gc
 import logging
 import queue
@@ -120,20 +119,23 @@ class Batcher:
 
     def _work(self) -> None:
         while True:
-            with contextlib.suppress(queue.Empty):
+            try:
                 self._waiting.append(self._arrived.get(block=not self._waiting))
-                continue
-            batch, others = list[_Row](), list[_Row]()
-            for row in self._waiting:
-                first = (batch[0] if batch else row).characters
-                is_alike = 1 / self._ratio <= row.characters / first <= self._ratio
-                max_rows = min(self._size.rows, max(1, self._max_characters // first))
-                if not is_alike or len(batch) == max_rows:
-                    others.append(row)
-                elif row.answer.set_running_or_notify_cancel():  # a client is connected
-                    batch.append(row)
-            self._waiting = others
-            self._answer(batch)
+            except queue.Empty:
+                self._answer(self._next_batch())
+
+    def _next_batch(self) -> list[_Row]:
+        batch, others = list[_Row](), list[_Row]()
+        for row in self._waiting:
+            first = (batch[0] if batch else row).characters
+            is_alike = 1 / self._ratio <= row.characters / first <= self._ratio
+            max_rows = min(self._size.rows, max(1, self._max_characters // first))
+            if not is_alike or len(batch) == max_rows:
+                others.append(row)
+            elif row.answer.set_running_or_notify_cancel():  # its client is connected
+                batch.append(row)
+        self._waiting = others
+        return batch
 
     def _answer(self, batch: list[_Row]) -> None:
         try:

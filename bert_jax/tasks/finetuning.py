@@ -386,8 +386,9 @@ class Finetuning(distillation.Taught, Predictor):
             return self._read[split]
         definition, fraction = self.definition, self.options.dev_fraction
         # A file that a run is evaluated on later replaces what was held out.
-        parts = ("train",) if definition.split_file("dev") else ("train", "dev")
-        if not fraction or split not in parts:
+        has_file = bool(definition.split_file("dev"))
+        is_part = split == "train" or (split == "dev" and not has_file)
+        if not (fraction and is_part):
             self._read[split] = definition.read_rows(split) or ()
             return self._read[split]
         whole = definition.read_rows("train") or ()
@@ -399,7 +400,9 @@ class Finetuning(distillation.Taught, Predictor):
                 f"{len(whole)} training records, of which {len({*groups})} may be "
                 "apart; name a larger share, or other data as dev"
             )
-        self._read |= dict(zip(parts, (kept, held), strict=False))
+        self._read["train"] = kept
+        if not has_file:
+            self._read["dev"] = held
         return self._read[split]
 
     def examples(self, split: str) -> Sequence[Row]:

@@ -117,16 +117,12 @@ PARTS = {
 
 @pytest.mark.slow
 def test_dropout_is_distributed_as_in_torch(tmp_path, torch, transformers):
-    fields = {
-        "init_from": "mini",
+    fields = FIELDS | {
+        "model.hidden_dropout_prob": 0.1,
+        "model.attention_probs_dropout_prob": 0.1,
         "task.train_file": write_rows(tmp_path / "train.jsonl", ROWS),
-        "task.calibration": "none",
-        "task.max_seq_length": 32,
-        "train.batch_size": 8,
         "train.num_steps": 1,
-        "optimizer.warmup_fraction": 0.0,
         "optimizer.warmup_steps": 1,  # rate 0: the head is as it was drawn
-        "evaluate.splits": "()",
     }
     run, start = tmp_path / "run", tmp_path / "start"
     flags = [f"--config.{field}={value}" for field, value in fields.items()]

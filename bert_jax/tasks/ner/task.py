@@ -93,10 +93,11 @@ class Ner(TaskDefinition):
         names = super().group_names(rows)
         if not self.options.document_context:
             return names
-        documents: dict[int, list[str]] = {}
+        sentences: dict[int, list[str]] = {}
         for row, name in zip(rows, names, strict=True):
-            documents.setdefault(row["document"], []).append(name)
-        return ["\0".join(documents[row["document"]]) for row in rows]
+            sentences.setdefault(row["document"], []).append(name)
+        documents = {number: "\0".join(found) for number, found in sentences.items()}
+        return [documents[row["document"]] for row in rows]
 
     def infer_fields(self) -> dict[str, Any]:
         """Returns `task.labels`, the tags of the training data, sorted, O first, and

@@ -64,10 +64,11 @@ class Squad(TaskDefinition):
         `null_answers`, if it has none. `notices` counts these questions.
         """
         options, training = self.options, split == "train"
-        if split not in ("train", "predict") and not options.null_answers:
+        is_scored = split not in ("train", "predict")
+        bare = sum(row["answers"] == [] for row in rows) if is_scored else 0
+        if bare and not options.null_answers:
             what = f"{split}: questions without an answer, not scored"
-            bare = sum(row["answers"] == [] for row in rows)
-            self.text.notices.update({what: bare} if bare else {})
+            self.text.notices[what] += bare
         questions = self.text.tokenize([row["question"] for row in rows])
         texts = [row["context"] for row in rows]
         contexts = squad_windows.tokenize_contexts(texts, self.text.tokenize)
