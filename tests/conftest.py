@@ -8,40 +8,45 @@ import os
 import random
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from bert_jax.runtime.environment import MALLOC
-from tests.forked import QUICKLY_COMPILED
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("GLIBC_TUNABLES", MALLOC)  # or each program would start twice
-# Most runs here are of the same small programs: each is compiled once for all workers,
-# which inherit the folder's name.
+# Most runs here are of the same small programs: each is compiled once for all workers
+# and their processes, which inherit the folder's name. With a bound on its size, JAX
+# locks the folder while a file is written.
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "true"
+os.environ["JAX_COMPILATION_CACHE_MAX_SIZE"] = str(1 << 33)
 os.environ["JAX_COMPILATION_CACHE_DIR"] = (
     os.environ["JAX_COMPILATION_CACHE_DIR"]
     if "PYTEST_XDIST_WORKER" in os.environ
     else tempfile.mkdtemp(prefix="bert_jax_compiled_")
 )
 if os.environ["JAX_PLATFORMS"] == "cpu":
+    # Small programs: compiling them well would take longer than running them.
     os.environ["XLA_FLAGS"] = (
-        f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY_COMPILED} "
-        "--xla_force_host_platform_device_count=8"
+        f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8 "
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+        "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_prefer_vector_width=128 "
+        "--xla_cpu_copy_insertion_use_region_analysis=false"
     )
+    if metadata.version("jaxlib").startswith("0.10."):  # a later XLA refuses the flag
+        os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tests import micro_config, shapes, shared_cache
+from tests import micro_config, shapes
 
 # A job in the background of a script ignores Ctrl-C, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-shared_cache.write_whole()
 shapes.check("bert_jax")
 pytest.register_assert_rewrite("tests.runs", "tests.asking")
 
@@ -73,8 +78,6 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    if "tests.runs" in sys.modules:
-        sys.modules["tests.runs"].end_servers()
     if "PYTEST_XDIST_WORKER" not in os.environ:
         shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
@@ -238,10 +241,10 @@ def plain(
     micro: str, once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A finished run: twenty steps on one device."""
-    from tests.runs import finish, start
+    from tests.runs import run
 
     def train(folder: Path) -> None:
-        finish(start(f"--config={micro}", f"--workdir={folder / 'run'}"))
+        run(micro, folder / "run")
 
     workdir = tmp_path_factory.mktemp("plain") / "run"
     shutil.copytree(once("plain", train) / "run", workdir)
@@ -251,11 +254,10 @@ def plain(
 @pytest.fixture(scope="session")
 def left_to_right(micro: str, once: Callable[..., Path]) -> Path:
     """A finished run of a left-to-right model, which tests only read."""
-    from tests.runs import finish, start
+    from tests.runs import run
 
     def train(folder: Path) -> None:
-        given = (f"--config={micro}", f"--workdir={folder / 'run'}")
-        finish(start(*given, "--config.task.objective=ltr"))
+        run(micro, folder / "run", "--config.task.objective=ltr")
 
     return once("left_to_right", train) / "run"
 

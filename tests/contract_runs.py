@@ -3,11 +3,12 @@
 Each is a finished run on one device, which other tests read too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.runs import MAIN, finish, start
+from bert_jax.families.elmo import __main__ as elmo_main
+from tests.runs import here
 
 ELMO = """
 extends = "elmo:size=tiny"
@@ -30,7 +31,6 @@ def get_config(config):
     config.evaluate.batch_size = 16
     return config
 """
-ELMO_PROGRAM = ("-m", "bert_jax.families.elmo")
 # Two phases, each packed at its own length.
 PACKED = (
     "--config.corpus.packing",
@@ -71,7 +71,7 @@ def elmo(once: Once, corpus: Path) -> Run:
         (folder / "small.py").write_text(text.replace("DATA", str(folder / "data")))
         return folder / "small.py"
 
-    folder = _trained(once, "elmo", write, (), ELMO_PROGRAM)
+    folder = _trained(once, "elmo", write, (), elmo_main.run)
     return _run(folder / "small.py", (), folder)
 
 
@@ -80,11 +80,11 @@ def _trained(
     name: str,
     write: Callable[[Path], Path],
     given: tuple[str, ...],
-    program: tuple[str, ...] = MAIN,
+    program: Callable[[Sequence[str]], None] | None = None,
 ) -> Path:
     def train(folder: Path) -> None:
         arguments = (f"--config={write(folder)}", f"--workdir={folder / 'run'}")
-        out, _ = finish(start(*arguments, *given, program=program))
+        out, _ = here(*arguments, *given, program=program)
         (folder / "out.txt").write_text(out)
 
     return once(f"contract_{name}", train)

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -24,8 +25,8 @@ import pytest
 from bert_jax import main
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
-from tests.forked import ROOT, Forked, Server
 
+ROOT = Path(__file__).resolve().parents[1]
 MAIN = ("-m", "bert_jax.main")
 MESH = ("--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2")
 ZERO1 = ("--config.mesh.optimizer=zero1",)
@@ -101,9 +102,13 @@ def environment(devices: int = 1, **variables: str) -> dict[str, str]:
     return {**os.environ, **own, **variables}
 
 
-# What JAX, XLA and Python read when they are imported or started.
-_READ_AT_START = ("JAX_", "XLA_", "TFDS_", "PYTHON")
-_servers: dict[frozenset, Server] = {}
+class Process(subprocess.Popen):
+    """A program with text streams, killed with the processes that it has started."""
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
 
 
 def start(
@@ -112,53 +117,23 @@ def start(
     program: Sequence[str] = MAIN,
     stdin: int = subprocess.DEVNULL,
     **variables: str,
-) -> Forked:
-    """Starts main, or a program like it, in a separate process.
-
-    It is forked from a process that has imported JAX, which saves seconds. Where the
-    start itself is tested, use `start_anew`.
-    """
-    env = environment(devices, **variables)
-    key = frozenset(item for item in env.items() if item[0].startswith(_READ_AT_START))
-    if key not in _servers:
-        _servers[key] = Server(env)
-    return _servers[key].start([*program, *arguments], env, stdin)
-
-
-def end_servers() -> None:
-    """Ends the processes from which `start` has forked."""
-    while _servers:
-        _servers.popitem()[1].close()
-
-
-def anew(devices: int = 1, **variables: str) -> dict[str, str]:
-    """Returns `environment` for a separate Python.
-
-    It writes into its cache of compiled programs while others may read. So it has one
-    that only this worker uses.
-    """
-    cache = Path(os.environ["JAX_COMPILATION_CACHE_DIR"]) / str(os.getpid())
-    own = {"JAX_COMPILATION_CACHE_DIR": str(cache)}
-    return {**environment(devices, **own), **variables}
-
-
-def start_anew(*arguments: str, program: Sequence[str] = MAIN) -> subprocess.Popen:
-    """Starts as `start` does, but by a new Python: imports, and all, as a user has
-    it."""
-    return subprocess.Popen(
+) -> Process:
+    """Starts main, or a program like it, in a separate process."""
+    return Process(
         [sys.executable, *program, *arguments],
         cwd=ROOT,
-        env=anew(),
-        stdin=subprocess.DEVNULL,
+        env=environment(devices, **variables),
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
 def start_together(
     number: int, *arguments: str, devices: int = 1, heartbeat: int = 200, **more
-) -> list[Forked]:
+) -> list[Process]:
     """Starts several processes as one run, nobody looking after them.
 
     Args:
@@ -180,7 +155,7 @@ def start_together(
     ]
 
 
-def finish(process: Forked | subprocess.Popen, status: int = 0) -> tuple[str, str]:
+def finish(process: subprocess.Popen, status: int = 0) -> tuple[str, str]:
     """Waits for its end and returns (stdout, stderr)."""
     try:
         out, err = process.communicate(timeout=LIMIT)
@@ -190,7 +165,7 @@ def finish(process: Forked | subprocess.Popen, status: int = 0) -> tuple[str, st
     return out, err
 
 
-def finish_all(processes: Iterable[Forked]) -> list[tuple[int, str, str]]:
+def finish_all(processes: Iterable[Process]) -> list[tuple[int, str, str]]:
     """Waits for their ends and returns (status, stdout, stderr) of each."""
     ended = [(process, process.communicate(timeout=LIMIT)) for process in processes]
     return [(process.returncode, *both) for process, both in ended]
@@ -207,7 +182,7 @@ def no_room(most: int = 0) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def kill(process: Forked) -> None:
+def kill(process: Process) -> None:
     process.kill()
     process.communicate()
 
@@ -227,14 +202,14 @@ def write_pairs(folder: Path, one: str, two: str) -> None:
         (folder / f"{name}.jsonl").write_text(lines)
 
 
-def wait_for_lines(workdir: Path, count: int, *processes: Forked) -> None:
+def wait_for_lines(workdir: Path, count: int, *processes: Process) -> None:
     """Waits until a run's log has at least `count` lines."""
     path = workdir / "metrics.jsonl"
     wait_until(lambda: path.exists() and path.read_text().count("\n") >= count,
                *processes)  # fmt: skip
 
 
-def wait_until(condition, *processes: Forked) -> None:
+def wait_until(condition, *processes: Process) -> None:
     """Waits for something that processes do, as long as they run."""
     end = time.monotonic() + LIMIT
     while not condition():
@@ -245,7 +220,7 @@ def wait_until(condition, *processes: Forked) -> None:
 
 
 @contextlib.contextmanager
-def served(workdir: Path, *flags: str) -> Iterator[tuple[str, Forked]]:
+def served(workdir: Path, *flags: str) -> Iterator[tuple[str, Process]]:
     """Yields the address of a run's service, which answers, and its process."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
@@ -288,7 +263,6 @@ def free_port() -> int:
 
 
 def one_device_each(monkeypatch):
-    """Processes that this one starts have one simulated device and their own cache."""
-    for name in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR"):
-        monkeypatch.setenv(name, anew()[name])
+    """Processes that this one starts have one simulated device."""
+    monkeypatch.setenv("XLA_FLAGS", environment()["XLA_FLAGS"])
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from tests.forked import ROOT
+from tests.runs import ROOT
 
 MAIN = (sys.executable, "-m", "bert_jax.main")
 STEPS = 200

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.device.losses import losses
-from tests.forked import ROOT
+from tests.runs import ROOT
 
 
 def of_a_process(*arguments: object, **variables: str) -> list[float]:

@@ -13,8 +13,7 @@ import bert_jax
 import examples
 from bert_jax.registry import POSITIONS
 from bert_jax.workdir import metrics
-from tests.forked import ROOT
-from tests.runs import here, losses, run
+from tests.runs import ROOT, here, losses, run
 
 LAYERS = ("pre_norm", "rotary")
 TRANSFORMS = ("z_loss", "gradient_norms")

@@ -14,9 +14,8 @@ from bert_jax.tasks.task import Task
 from bert_jax.workdir import metrics
 from examples.answerable import Answerable
 from examples.multi_task import TABLES, MultiTask
-from tests.forked import ROOT
 from tests.micro_data import WORDS, write_inputs
-from tests.runs import here, run
+from tests.runs import ROOT, here, run
 
 SMALL = (
     *("--config.model.hidden_size=32", "--config.model.num_hidden_layers=1"),

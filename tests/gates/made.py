@@ -306,7 +306,6 @@ def main(folder: Path) -> None:
         for name in PREPARED:
             numbers["prepared"][name] = prepared(name, Path(temporary) / name)
     (folder / "numbers.json").write_text(json.dumps(numbers, indent=1) + "\n")
-    runs.end_servers()
 
 
 if __name__ == "__main__":

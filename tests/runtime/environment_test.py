@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from bert_jax.runtime import environment
-from tests.runs import LIMIT, ROOT, anew
+from tests import runs
+from tests.runs import LIMIT, ROOT
 
 TUNABLES = """
 import os, sys
@@ -40,7 +41,7 @@ def test_closed_pipe_is_no_error(plain, tmp_path):
     done = subprocess.run(
         ["bash", "-c", f"{program} <{source} | head -1; exit ${{PIPESTATUS[0]}}"],
         cwd=ROOT,
-        env=anew(),
+        env=runs.environment(),
         capture_output=True,
         timeout=LIMIT,
         check=False,

@@ -40,7 +40,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.forked import Forked
 from tests.gates import made
 
 SIGNALS = {
@@ -71,7 +70,7 @@ class Process:
       workdir: Work directory of the process.
     """
 
-    def __init__(self, process: subprocess.Popen | Forked, workdir: Path):
+    def __init__(self, process: subprocess.Popen, workdir: Path):
         self.workdir, self.err = workdir, ""
         self.process = process
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -205,7 +204,7 @@ def run(
     steps: int,
     rng: random.Random,
     folder: Path,
-    program: Callable[..., subprocess.Popen | Forked] = real_process,
+    program: Callable[..., subprocess.Popen] = real_process,
 ) -> list[tuple[Fault, int]]:
     """Trains undisturbed and under faults. Returns the faults with their exit status.
 

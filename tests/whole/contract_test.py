@@ -12,6 +12,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from bert_jax.families.elmo import __main__ as elmo_main
 from bert_jax.families.elmo.pretraining import Elmo
 from bert_jax.families.elmo.step import CarriedStep
 from bert_jax.tasks.task import Task
@@ -22,7 +23,7 @@ from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
 from tests import contract_runs
 from tests.contract_tasks import CONTRACT, STEPS, create
-from tests.runs import finish, losses, start
+from tests.runs import here, losses
 
 ALL = slice(None)
 TURNS = np.array([0, 1, 4, 5]), np.array([2, 3, 6, 7])
@@ -163,7 +164,7 @@ def test_run_resumes_with_its_carry(straight, tmp_path):
     shutil.copytree(straight.workdir, workdir)
     shutil.rmtree(workdir / "checkpoints" / "20")
     given = (f"--config={straight.config}", f"--workdir={workdir}")
-    _, err = finish(start(*given, program=contract_runs.ELMO_PROGRAM))
+    _, err = here(*given, program=elmo_main.run)
     assert "resuming at step 10 of" in err
     np.testing.assert_array_equal(losses(workdir), losses(straight.workdir))
     assert dev_scores(workdir) == dev_scores(straight.workdir)

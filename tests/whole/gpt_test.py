@@ -9,7 +9,7 @@ from bert_jax.config import configuration
 from bert_jax.data import loader
 from bert_jax.workdir import metrics
 from tests import micro_config
-from tests.runs import finish, refused, start
+from tests.runs import refused, run
 
 PRETRAINING = """
 config.model.intermediate_size = 128
@@ -29,7 +29,7 @@ def micro_gpt(corpus, once):
 @pytest.fixture(scope="module")
 def pretrained(micro_gpt, once):
     def train(folder):
-        finish(start(f"--config={micro_gpt}", f"--workdir={folder / 'run'}"))
+        run(micro_gpt, folder / "run")
 
     return once("pretrained_gpt", train) / "run"
 

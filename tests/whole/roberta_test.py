@@ -8,7 +8,7 @@ import bert_jax
 from bert_jax import tokenization
 from bert_jax.workdir import metrics
 from tests import micro_config
-from tests.runs import finish, refused, start
+from tests.runs import refused, run
 
 PRETRAINING = """
 config.model.max_position_embeddings = 48
@@ -25,7 +25,7 @@ def pretrained(corpus, once):
     def train(folder):
         path = folder / "own.py"
         micro_config.pretraining(path, corpus, "roberta:size=tiny", PRETRAINING)
-        finish(start(f"--config={path}", f"--workdir={folder / 'run'}"))
+        run(path, folder / "run")
 
     return once("pretrained_roberta", train) / "run"
 

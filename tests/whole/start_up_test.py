@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from tests.forked import ROOT
-from tests.runs import LIMIT
+from tests.runs import LIMIT, ROOT
 
 # Each takes a part of a second, or brings what does. A name covers all below it.
 NEEDLESS = (
