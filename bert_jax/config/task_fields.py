@@ -265,8 +265,13 @@ TASK: dict[str, Field] = {
         ("none", "temperature", "thresholds"),
         doc="Values fitted on dev, for probabilities or labels that one can rely "
         "on: temperature (divides the logits) or, for two classes or "
-        "kind=multilabel, thresholds (the logit from which on the second class in "
-        "alphabetical order, or each label, is given, for its best F1).",
+        "kind=multilabel, thresholds (the logit from which on positive_label, or each "
+        "label, is given, for its best F1).",
+    ),
+    "task.positive_label": Field(
+        "",
+        doc="Class of two that F1, average precision, ROC AUC and a threshold are of. "
+        "Empty means the second: numbers by value, names alphabetically.",
     ),
     "task.min_precision": Field(
         0.0,
@@ -418,7 +423,8 @@ TASKS = {
     **dict.fromkeys(GLUE, f"{_ALL} data_dir {_CLASSES}"),
     "imdb": f"{_ALL} data_dir dev_fraction {_CLASSES} {_TEXTS}",
     "text": f"{_FILES} {_CLASSES} {_TEXTS} format text text_b label group "
-    "class_weights weight weighted_scores label_separator label_names",
+    "class_weights weight weighted_scores label_separator label_names "
+    "positive_label",
     "ner": f"{_FILES} labels token_column tag_column scheme crf tag_scheme "
     "document_context words",
     "squad": f"{_ALL} train_file dev_file dev_fraction null_answers doc_stride "

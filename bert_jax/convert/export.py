@@ -18,7 +18,7 @@ from bert_jax import tokenization
 from bert_jax.convert import onnx_graph, peft, sentence_transformers
 from bert_jax.convert.layout import Weights
 from bert_jax.convert.tensors import WEIGHTS
-from bert_jax.data.texts import sorted_labels
+from bert_jax.data.texts import positive_label
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
@@ -298,7 +298,8 @@ model = {what}.from_pretrained({json.dumps(name)})
         text += "| label | from |\n| --- | --- |\n"
         labels = weights.labels
         if len(least) < len(labels):  # of two classes
-            labels = tuple(sorted_labels({*labels})[1:])
+            chosen = config.get("task", {}).get("positive_label", "")
+            labels = (positive_label(labels, chosen),)
         pairs = zip(labels, least, strict=True)
         text += "".join(f"| {label} | {value:.4f} |\n" for label, value in pairs)
     for split, scores in provenance.get("scores", {}).items():

@@ -237,6 +237,15 @@ def sorted_labels(names: set[str]) -> list[str]:
     return sorted(names)
 
 
+def positive_label(labels: Sequence[str], chosen: str = "") -> str:
+    """Returns the class of two that F1 and a threshold are of.
+
+    Args:
+      chosen: `task.positive_label`. Empty means the second, by `sorted_labels`.
+    """
+    return chosen or sorted_labels({*labels})[1]
+
+
 def label_name(value: str) -> str:
     """Returns a label without white space around it, and 1 for the equal label 1.0."""
     name = value.strip()

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {
         "accuracy": scores.accuracy,
-        "f1": scores.binary_f1,  # for two classes, the F1 of the second in sorted order
+        "f1": scores.binary_f1,  # of the positive class of two
         "matthews": scores.matthews,
         "macro_f1": scores.macro_f1,
     },
@@ -56,6 +56,7 @@ _LIMITED = (
     ("class_weights", None, ("classification",)),
     ("weighted_scores", None, ("classification", "multilabel")),
     ("label_smoothing", None, ("classification",)),
+    ("positive_label", None, ("classification",)),
     ("teacher_temperature", None, ("classification", "multilabel")),
     ("label_names", None, ("classification", "multilabel")),
     ("calibration", "temperature", ("classification", "multilabel")),
@@ -106,6 +107,19 @@ class Text(TaskDefinition):
                 "config.task.calibration=thresholds: is for two classes, of which "
                 f"there are {len(self.labels)}, or for config.task.kind=multilabel"
             )
+        positive = self.options.positive_label
+        if positive and self.labels:
+            labels = ", ".join(map(repr, self.labels))
+            if positive not in self.labels:
+                raise UserError(
+                    f"config.task.positive_label={positive}: is no label; there are "
+                    f"{labels:.200}"
+                )
+            if len(self.labels) != 2:
+                raise UserError(
+                    f"config.task.positive_label={positive}: is for two classes; there "
+                    f"are {labels:.200}"
+                )
 
     @property
     def loss_name(self) -> str:
@@ -401,30 +415,31 @@ class Text(TaskDefinition):
         else:
             if self.kind == "classification":
                 logits = self._margins(logits)[:, None]
-                targets = (targets[:, None] == self._second).astype(int)
+                targets = (targets[:, None] == self._positive).astype(int)
             columns = zip(logits.T, targets.T, strict=True)
             least = self.options.min_precision
             value = [calibration.best_threshold(*each, least) for each in columns]
         return {what: value}
 
     @property
-    def _second(self) -> int:
-        """The index of the second of two classes, by `texts.sorted_labels`."""
-        return self.labels.index(texts.sorted_labels({*self.labels})[1])
+    def _positive(self) -> int:
+        """The index of the positive class of two."""
+        name = texts.positive_label(self.labels, self.options.positive_label)
+        return self.labels.index(name)
 
     def _margins(self, logits: Float[np.ndarray, "*rows classes"]) -> Any:
-        """Returns by how much the second of two classes is ahead, [*rows]."""
-        second = self._second
-        return logits[..., second] - logits[..., 1 - second]
+        """Returns by how much the positive class of two is ahead, [*rows]."""
+        positive = self._positive
+        return logits[..., positive] - logits[..., 1 - positive]
 
     def guess(self, answer: np.ndarray) -> int | float | tuple[int, ...]:
         """Turns logits into a label. Multilabel predicts labels from 0.5 on, or from
-        the fitted thresholds, as the second of two classes."""
+        the fitted thresholds, as the positive class of two."""
         if self.kind == "classification":
             if "thresholds" not in self.fitted:
                 return int(np.argmax(answer))
             ahead = self._margins(answer) >= self.fitted["thresholds"][0]
-            return self._second if ahead else 1 - self._second
+            return self._positive if ahead else 1 - self._positive
         if self.kind == "multilabel":
             given = answer >= np.array(self.fitted.get("thresholds", 0.0))
             return tuple(given.astype(int).tolist())
@@ -464,8 +479,9 @@ class Text(TaskDefinition):
     def scores(self, rows: Sequence[Row], answers: Answers) -> dict[str, float]:
         """Returns the scores of `score_names`, fractions, or none without all labels.
 
-        For two classes, F1 is that of the second in sorted order ("1", "yes", "pos"),
-        as in scikit-learn, whatever the order of the model's outputs.
+        For two classes, F1 is that of `task.positive_label`. By default this is the
+        second in sorted order ("1", "yes", "pos"), as in scikit-learn, whatever the
+        order of the model's outputs.
         """
         targets = [row.get("label") for row in rows]
         if not targets or None in targets:
@@ -474,6 +490,8 @@ class Text(TaskDefinition):
         functions, names = SCORES[self.kind], list(self.labels)
         if self.kind == "classification":
             names = texts.sorted_labels(set(self.labels))
+            if len(names) == 2 and self._positive != self.labels.index(names[1]):
+                names.reverse()
             ranks = np.array([names.index(name) for name in self.labels])
             labels, guesses = ranks[labels], ranks[guesses]
         if self.kind == "regression":
@@ -531,7 +549,7 @@ class Text(TaskDefinition):
         few = len(self.labels) <= _SHOWN
         shown = [self.class_tables(rows, answers)] if few else []
         two = self.kind == "classification" and len(self.labels) == 2
-        names = (self.labels[self._second],) if two else self.labels
+        names = (self.labels[self._positive],) if two else self.labels
         shown.append(calibration.describe(self.fitted, names))
         return "\n\n".join(filter(None, shown))
 

@@ -208,6 +208,12 @@ OPTIONS = [
         ANSWERS,
         tasks=_TEXT,
     ),
+    Option(
+        {"task.positive_label": "bad"},
+        UNSEEN,
+        {"task.calibration": "thresholds"},
+        _TEXT,
+    ),
     Option(_HELD, STEPS, tasks=(*OF_TASK,)),
     Option({"task.group": "topic"}, STEPS, _HELD, _TEXT),
     Option({"task.label_names": ("no", "yes")}, ANSWERS, tasks=_TEXT),

@@ -352,6 +352,7 @@ def test_weights_of_rows_and_of_classes(config, tmp_path):
         ({"weight": "text"}, r"csv:2: the weight \('text'\) is 'a'; write a finite"),
         ({"weighted_scores": True}, r"weighted_scores=True: name the weights' column"),
         ({"min_precision": 0.5}, r"min_precision=0\.5: .*calibration=thresholds"),
+        ({"positive_label": "q"}, r"=q: is no label; there are 'x', 'y'"),
     ],
     ids=str,
 )
@@ -369,16 +370,22 @@ def test_weights_that_are_bad(config, tmp_path, fields, message):
 
     assert re.search(message, error_line(weigh, config))
     config.task.update({"weight": "w", "class_weights": (), "min_precision": 0.0})
+    config.task.positive_label = ""
     assert "csv:3: the weight ('w') is '-1'" in error_line(weigh, config)
 
 
-def test_threshold_of_two_classes(config, tmp_path):
-    """It decides the label of the second class in order, whatever the outputs'."""
-    rows = [("a", "yes"), ("b", "no"), ("c", "yes"), ("d", "no"), ("e", "no")]
+@pytest.mark.parametrize("chosen", ["", "yes", "a"], ids=["second", "named", "first"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_threshold_of_two_classes(config, tmp_path, chosen, reverse):
+    """It decides the positive label, by default the second class in order, whatever the
+    outputs'."""
+    yes, no = ("a", "b") if chosen == "a" else ("yes", "no")
+    rows = [("a", yes), ("b", no), ("c", yes), ("d", no), ("e", no)]
     config.task.train_file = config.task.dev_file = write(tmp_path / "t.csv", rows)
-    config.task.update(labels=("yes", "no"), calibration="thresholds")
+    config.task.update(calibration="thresholds", positive_label=chosen)
+    config.task.labels = (no, yes) if reverse else (yes, no)
     margins = np.float32([2.0, -1.0, -0.5, -1.5, 1.0])  # of yes
-    logits = [np.float32([m, 0.0]) for m in margins]
+    logits = [np.float32([0.0, m] if reverse else [m, 0.0]) for m in margins]
     for least, expected, given in (
         (0.0, -0.75, [1, 0, 1, 0, 1]),  # F1 0.8 (0.67 for the first alone)
         (0.9, 1.5, [1, 0, 0, 0, 0]),
@@ -389,15 +396,25 @@ def test_threshold_of_two_classes(config, tmp_path):
         assert found == {"thresholds": [pytest.approx(expected)]}
         fitted = task.with_fitted(found).definition
         said = [fitted.format_answer({}, x)["label"] for x in logits]
-        assert said == ["yes" if yes else "no" for yes in given]
+        assert said == [yes if one else no for one in given]
         labels = [1, 0, 1, 0, 0]
         score = fitted.scores(task.examples("dev"), logits)
         assert score["f1"] == pytest.approx(metrics.f1_score(labels, given))
-        auc = metrics.roc_auc_score(labels, margins)
-        assert score["roc_auc"] == pytest.approx(auc)
+        assert score[f"f1:{yes}"] == score["f1"]
+        for name, function in (
+            ("average_precision", metrics.average_precision_score),
+            ("roc_auc", metrics.roc_auc_score),
+        ):
+            assert score[name] == pytest.approx(function(labels, margins))
+        details = fitted.score_details(task.examples("dev"), logits)
+        assert f"fitted on dev: {yes} 0." in details
     config.task.labels = ("yes", "no", "maybe")
     line = error_line(resolved, config)
     assert "is for two classes, of which there are 3" in line
+    config.task.update(calibration="none", positive_label="no")
+    assert "=no: is for two classes; there are 'yes', 'no', 'maybe'" in error_line(
+        resolved, config
+    )
 
 
 def test_temperature_changes_probabilities_and_no_label(config, tmp_path):
