@@ -6,8 +6,8 @@ Each takes these arguments:
   config: The config. None means that of the run in the work directory or, without a
     run, of the weights that `fields` names as init_from.
   workdir: The work directory. It may be a bucket's.
-  fields: Values by field. They hold, whatever run, weights or file have, unless the
-    field is one of theirs alone (`run_config.config_of`).
+  fields: Values by field. They win over the file's. A run or weights may refuse
+    others than their own (`run_config.config_of`).
 
 All raise UserError for a problem that the user can fix.
 """

@@ -266,27 +266,29 @@ class Encoder(nn.Module):
     def _layer(self, index: int) -> Any:
         return getattr(self, f"layer_{0 if self.shared else index}")
 
-    def last_layer_at(
+    def recompute_last_layer(
         self,
-        outputs: list[Float[Array, "batch length hidden"]],
+        states: list[Float[Array, "batch length hidden"]],
         mask: AttentionMask,
         key: DropoutKey,
         positions: Int[Array, "batch positions"],
     ) -> Float[Array, "batch positions hidden"]:
         """Returns the last layer's output at some positions.
 
-        A layer that can is computed again, there alone, on the output of the layer
-        before it. XLA then leaves out its whole output, unless something reads that.
+        Unlike in the paper's code, which gathers them from the whole output, the last
+        layer is computed again at these positions alone, from the output of the layer
+        before it. XLA then leaves out the whole output, unless something reads that. A
+        layer that cannot (`takes_positions`) is computed once, and gathered from.
 
         Args:
-          outputs: Outputs of the embeddings, then of each layer.
+          states: Outputs of the embeddings, then of each layer.
         """
         layer = self.config.layer_class
         again = layer.takes_positions and not layer.losses(self.config)
         if self.config.scan_layers or not again:
-            return gather_positions(outputs[-1], positions)
+            return gather_positions(states[-1], positions)
         last = self.config.num_hidden_layers - 1
-        hidden, _ = self._layer(last)(outputs[-2], last, mask, key, positions)
+        hidden, _ = self._layer(last)(states[-2], last, mask, key, positions)
         has_norm = self.config.layer_class.final_norm is not None
         return self.final_layer_norm(hidden) if has_norm else hidden
 
@@ -388,15 +390,15 @@ class Bert(nn.Module):
         embedded = constrain_rows(embedded)
         sequence, outputs = self.encoder(embedded, mask, keys[1])
         states = [embedded, *outputs]
-        cls_positions = self.cls_positions(input_mask, packed)
+        summary_positions = self.summary_positions(input_mask, packed)
         requested = (
-            cls_positions
+            summary_positions
             if positions is None
-            else jnp.concatenate([cls_positions, positions], 1)
+            else jnp.concatenate([summary_positions, positions], 1)
         )
         # [batch, sequences + positions, hidden], with 1 sequence unless packed
-        read = self.encoder.last_layer_at(states, mask, keys[1], requested)
-        first, gathered = jnp.split(read, [cls_positions.shape[1]], axis=1)
+        read = self.encoder.recompute_last_layer(states, mask, keys[1], requested)
+        first, gathered = jnp.split(read, [summary_positions.shape[1]], axis=1)
         # [batch, hidden], or packed [batch, sequences, hidden]
         first = first[:, 0] if packed is None else first
         return Encoded(sequence, gathered, first, self.pool(first), states)
@@ -410,10 +412,10 @@ class Bert(nn.Module):
         ids = packed.sequence_ids
         return AttentionMask(ids, ids, packed.position_ids)
 
-    def cls_positions(
+    def summary_positions(
         self, input_mask: Int[Array, "batch length"], packed: Packed | None = None
     ) -> Int[Array, "batch sequences"]:
-        """Returns the position of each [CLS].
+        """Returns the position of each sequence's vector: its [CLS].
 
         Left to right, [CLS] attends only to itself, so the last token is taken instead,
         a [SEP]. Packed rows are an exception, because nothing uses it there.
@@ -428,7 +430,7 @@ class Bert(nn.Module):
         input_mask: Int[Array, "batch length"],
     ) -> Float[Array, "batch hidden"]:
         """Returns the vector of [CLS] in a transform of the last layer's output."""
-        return gather_positions(sequence, self.cls_positions(input_mask))[:, 0]
+        return gather_positions(sequence, self.summary_positions(input_mask))[:, 0]
 
     def pool(
         self, first: Float[Array, "batch *sequences hidden"]

@@ -183,10 +183,12 @@ class Run:
         self.branch = find_branch(config) if is_new else None
         if self.branch is not None:
             check_branch(config, self.branch)
-        begins = is_new and self.branch is None
-        reads = begins or config.model.lora_rank
-        base, start = setup.read_start(task, self.mesh) if reads else (None, None)
-        self.weights = start if begins else None
+        starts_fresh = is_new and self.branch is None
+        needs_weights = starts_fresh or config.model.lora_rank
+        base, loaded = (
+            setup.read_start(task, self.mesh) if needs_weights else (None, None)
+        )
+        self.loaded = loaded if starts_fresh else None  # parameters, report
         self.train_step = step(task, self.mesh, base)
         self.seeds = self.train_step.seeds
         self._abstract = self.seeds.abstract(self.train_step.abstract)
@@ -203,10 +205,10 @@ class Run:
         processes.check_same("the prepared data", self.data.record)
         self.due = EventSchedule(config, self.data.epoch_size)
         self._watchers = find_watchers(config.train.watchers)
-        begun = self.branch and self.branch.restore(self._abstract.items())
+        branched = self.branch and self.branch.restore(self._abstract.items())
         self._claim()
         stack.enter_context(signals.defer_signals())
-        resume_step = self._restore(stack, begun)
+        resume_step = self._restore(stack, branched)
         self._open(stack, resume_step)
         for line in opening_lines(self, resume_step):
             self.log.note(line)
@@ -227,17 +229,17 @@ class Run:
             workdir.claim_folder(
                 *(self.folder, task.config, task.tokenizer, data.record), write=is_first
             )
-        if is_first and self.weights is not None:
+        if is_first and self.loaded is not None:
             path = self.folder / "init_from.json"
-            storage.write_atomically(path, self.weights[1].to_json())
+            storage.write_atomically(path, self.loaded[1].to_json())
 
     def _restore(
-        self, stack: contextlib.ExitStack, begun: tuple[dict[str, Any], int] | None
+        self, stack: contextlib.ExitStack, branched: tuple[dict[str, Any], int] | None
     ) -> int | None:
         """Restores `state` and `step`. Returns the step, or None for a new run.
 
         Args:
-          begun: Result of `Branch.restore`. None means that it is no new branch.
+          branched: Result of `Branch.restore`. None means that it is no new branch.
         """
         config, kept = self.task.config, self.task.config.checkpoint
         self._checkpoints = stack.enter_context(
@@ -246,13 +248,13 @@ class Run:
         saved = self._checkpoints.restore(self._abstract.items())
         if saved:
             self.state, self.step = self._abstract.restored(*saved), saved[1]
-        elif begun is not None:
-            trees, step = begun
+        elif branched is not None:
+            trees, step = branched
             self.step = 0 if config.train.branch_step == "zero" else step
             self.state = self._abstract.restored(trees, self.step)
         else:
-            start = None if self.weights is None else self.weights[0]
-            self.state, self.step = self.train_step.first_state(start), 0
+            params = None if self.loaded is None else self.loaded[0]
+            self.state, self.step = self.train_step.first_state(params), 0
         if processes.is_first():
             workdir.drop_best(self.folder, self.step if saved else -1)
         processes.barrier()
@@ -401,8 +403,8 @@ def opening_lines(run: Run, resume_step: int | None) -> Iterator[str]:
         yield f"resuming at step {resume_step} of {run.due.num_steps}"
     elif run.branch is not None:
         yield f"from the state of {run.branch.folder}, at step {run.step}"
-    elif run.weights is not None:
-        merged = run.weights[1].table()
+    elif run.loaded is not None:
+        merged = run.loaded[1].table()
         yield f"from {task.config.init_from}:\n{terminal.format_table(*merged)}"
 
 

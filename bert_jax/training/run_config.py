@@ -45,11 +45,18 @@ def config_of(
 ) -> FrozenConfigDict:
     """Returns the config that holds in a mode.
 
-    It is a base (the run's that is asked, else the file's, else the run's that goes on,
-    else that of released weights), with the values that a run or weights fix, and then
-    the flags. A flag that has another value than a fixed one is refused, where
-    `Field.fixed_by` says so. A resumed run's values are compared later
-    (`workdir.folder.check_run`), with those of its data too.
+    It is a base, with the values that a run or weights fix, and then the flags:
+
+      a new run            base: the file. The weights of `init_from` fix the fields
+                           that are theirs, whatever the file has.
+      a resumed run        base: the file, or else the run's. All values are compared
+                           with the run's later (`workdir.folder.check_run`).
+      a run that answers   base: the run's, which fixes all. The file is not read.
+      weights that answer  base: the file, or else the weights' own, which fix the
+                           fields that are theirs.
+
+    A flag that has another value than a fixed one is refused where `Field.fixed_by`
+    says so, and otherwise logged.
 
     Args:
       given: The config of a file, with the flags, if any.

@@ -114,7 +114,8 @@ def init_weights(task: Task, abstract: Any, name: str = "") -> tuple[Any, Any] |
 
 
 class Base:
-    """The trunk of a run with LoRA: parameters that do not learn, and are not saved.
+    """The trunk of a run with LoRA, as far as `init_from` has it: parameters that do
+    not learn, and are not saved.
 
     Attributes:
       digest: Their digest, for `workdir.check_data`.

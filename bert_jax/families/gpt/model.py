@@ -94,7 +94,7 @@ class Gpt(nn.Module):
         mask = AttentionMask.from_input_mask(input_mask)
         sequence, outputs = self.encoder(embedded, mask, keys[1])
         states, positions = [embedded, *outputs], last_token(input_mask)
-        last = self.encoder.last_layer_at(states, mask, keys[1], positions)[:, 0]
+        last = self.encoder.recompute_last_layer(states, mask, keys[1], positions)[:, 0]
         return Encoded(sequence, sequence[:, :0], last, last, states)
 
 
