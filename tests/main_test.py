@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import jax
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from bert_jax import main
 from bert_jax.training import step
 from bert_jax.workdir.checkpoint import Checkpoints, has_checkpoint
+from tests.runs import LIMIT, ROOT
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -130,3 +133,38 @@ def test_device_without_enough_memory(refused, tmp_path, monkeypatch):
     monkeypatch.setattr(step, "train_step", exhausted)
     words = ["memory", "train.micro_batches", "Out of memory"]
     refused(words=words, workdir=tmp_path / "memory")
+
+
+# Between the shell and the answer: libraries that a mode does without.
+
+
+# Each takes a part of a second, or brings what does. A name covers all below it.
+NEEDLESS = (
+    *("grain", "tensorflow_datasets", "sentencex", "tensorboardX"),
+    *("scipy", "pyarrow", "requests", "jax.experimental.pallas.triton"),
+    *("bert_jax.families.elmo",),
+)
+PROGRAM = """
+import sys
+from bert_jax import main
+status = main.main(sys.argv[1:])
+print(*sys.modules, sep="\\n", file=sys.stderr)
+sys.exit(status)
+"""
+
+
+@pytest.mark.slow
+def test_imports_of_predict(plain):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, f"--workdir={plain}", "--mode=predict"],
+        cwd=ROOT,
+        input='{"text": "the [MASK] fox"}',
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=True,
+    )
+    imported = done.stderr.split()
+    assert {"jax", "bert_jax.tasks.pretraining", "bert_jax.predict"} <= {*imported}
+    below = tuple(f"{name}." for name in NEEDLESS)
+    assert [name for name in imported if f"{name}.".startswith(below)] == []

@@ -1,7 +1,9 @@
 """Whole runs through main: phases and folders are as they say."""
 
+import itertools
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import jax
@@ -9,8 +11,21 @@ import numpy as np
 import pytest
 
 from bert_jax.data.table import Table
+from bert_jax.tasks.pretraining import Pretraining
+from bert_jax.training import inference
+from bert_jax.workdir import folder as workdirs
 from bert_jax.workdir import metrics
-from tests.runs import here, losses, run, saved
+from tests.runs import (
+    MESH,
+    ZERO1,
+    finish,
+    here,
+    losses,
+    run,
+    saved,
+    start,
+    wait_for_lines,
+)
 
 
 def test_run_of_two_phases(micro, tmp_path):
@@ -100,3 +115,129 @@ def test_describe_base(tmp_path):
     names = [*facts]
     assert (names[0], names[-1]) == ("model", "config")
     assert [phase["steps"] for phase in facts["phases"]] == [900_000, 100_000]
+
+
+# Runs that a signal stops: the step is saved, and the same command continues.
+
+
+def test_signal_saves_the_step_and_the_run_resumes_elsewhere(
+    micro, tmp_path, monkeypatch
+):
+    workdir = tmp_path / "run"
+    many = "--config.train.num_steps=5000"
+    process = start(f"--config={micro}", f"--workdir={workdir}", many)
+    wait_for_lines(workdir, 3, process)
+    process.send_signal(signal.SIGTERM)
+    _, err = finish(process, 143)
+    last = metrics.read_metrics(workdir, "train")[-1]["step"]
+    saved = max(int(p.name) for p in (workdir / "checkpoints").iterdir())
+    assert saved == last
+    assert f"saved step {saved}" in err
+    # On another mesh, with another number of devices and less memory on each.
+    batches = Pretraining.batches
+
+    def two(self, now, rows, seed):
+        yield from itertools.islice(batches(self, now, rows, seed), 2)
+        signal.raise_signal(signal.SIGTERM)
+        yield from batches(self, now + 2, rows, seed)
+
+    monkeypatch.setattr(Pretraining, "batches", two)
+    less = (*ZERO1, "--config.model.remat=full")
+    _, err = run(micro, workdir, many, *MESH, *less, status=143)
+    assert f"resuming at step {saved} of 5000" in err
+    assert len(losses(workdir)) == saved + 3  # the signal came before the third
+
+
+@pytest.mark.slow
+def test_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
+    micro, tmp_path, monkeypatch
+):
+    results = inference.Evaluator.results
+
+    def signalled(self, *args):
+        signal.raise_signal(signal.SIGINT)
+        return results(self, *args)
+
+    workdir, often = tmp_path / "run", "--config.train.eval_every=10"
+    with monkeypatch.context() as patch:
+        patch.setattr(inference.Evaluator, "results", signalled)
+        _, err = run(micro, workdir, often, status=130)
+    assert "saved step 10" in err
+    assert metrics.read_metrics(workdir, "dev") == []
+    run(micro, workdir, often)
+    assert [line["step"] for line in metrics.read_metrics(workdir, "dev")] == [10, 20]
+    assert len(losses(workdir)) == 20
+
+
+# A run and its text: the prepared data counts, and changed text is noticed.
+
+
+def own_text(tmp_path):
+    """Documents in which no sentence appears twice, and the fields that name them."""
+    text = tmp_path / "text.txt"
+    document = "the quick fox {0}\nit jumps {0}\na lazy dog {0}\n\n"
+    text.write_text("".join(map(document.format, range(40))))
+    fields = [f"--config.corpus.sources=sentences:{text}"]
+    return text, [*fields, f"--config.corpus.data_dir={tmp_path}/data"]
+
+
+PHASES = (
+    *("--config.phase2.fraction=0.5", "--config.phase2.max_seq_length=24"),
+    *("--config.train.num_steps=4", "--config.train.eval_every=2"),
+)
+
+
+@pytest.fixture(scope="module")
+def straight(micro, tmp_path_factory):
+    """A run of two phases whose text stays as it is."""
+    folder = tmp_path_factory.mktemp("straight")
+    _, own = own_text(folder)
+    run(micro, folder / "run", *own, *PHASES)
+    return folder / "run"
+
+
+@pytest.mark.slow
+def test_text_plays_no_part_once_it_is_prepared(micro, straight, tmp_path, monkeypatch):
+    """Nor at the first evaluation, nor where phase 2 begins."""
+    text, own = own_text(tmp_path)
+    claim = workdirs.claim_folder
+
+    def changing(*args, **kwargs):  # prepared, and nothing is trained yet
+        claim(*args, **kwargs)
+        text.unlink()
+
+    monkeypatch.setattr(workdirs, "claim_folder", changing)
+    out, _ = run(micro, tmp_path / "run", *own, *PHASES)
+    assert losses(tmp_path / "run").tolist() == losses(straight).tolist()
+    mine, expected = (
+        metrics.read_metrics(path, "dev") for path in (tmp_path / "run", straight)
+    )
+    assert all(line.pop("time") for line in [*mine, *expected])
+    assert mine == expected and len(mine) == 2
+    assert "of the tokens)\nnot among them: " in out
+    prepared = [p for p in (tmp_path / "data").iterdir() if p.name.startswith("pairs")]
+    assert len(prepared) == 2
+
+
+@pytest.mark.slow
+def test_text_that_has_changed_is_noticed_and_prediction_does_without(micro, tmp_path):
+    workdir, text = tmp_path / "run", tmp_path / "text.txt"
+    own_text(tmp_path)
+    data = tmp_path / "data"
+    own = [f"--config.corpus.sources=sentences:{tmp_path}/*.txt"]
+    own += [f"--config.corpus.data_dir={data}", "--config.train.num_steps=2"]
+    run(micro, workdir, *own)
+    config = (workdir / "config.json").read_bytes()
+    with text.open("a") as file:
+        file.writelines(f"other words {n}\naltogether {n}\n\n" for n in range(50))
+    for mode in ("train", "evaluate"):
+        shutil.rmtree(data, ignore_errors=True)
+        _, err = run(micro, workdir, *own, f"--mode={mode}", status=2)
+        assert "the text has changed since the run started" in err
+        assert not list(data.glob("pairs-*"))  # refused before that work
+    assert (workdir / "config.json").read_bytes() == config
+    text.unlink()
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "the [MASK] fox"}\n')
+    out, _ = run(micro, workdir, *own, "--mode=predict", f"--input={source}")
+    assert len(json.loads(out)["masks"][0]) == 5

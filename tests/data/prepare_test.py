@@ -3,14 +3,22 @@
 import json
 import random
 import re
+import resource
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bert_jax import tokenization
-from bert_jax.data import chunks, corpus, prepare, workers
+from bert_jax.data import chunks, corpus, prepare, workers, writing
+from bert_jax.errors import Interrupted
+from bert_jax.runtime import storage
+from bert_jax.tokenization.wordpiece import WORDPIECE
 from tests.data.preparing import (
     LENGTH,
     WORDS,
@@ -23,6 +31,7 @@ from tests.data.preparing import (
     write_corpus,
 )
 from tests.micro import error_line
+from tests.runs import LIMIT
 
 
 @pytest.fixture
@@ -145,13 +154,13 @@ def test_folder_is_opened_without_its_text(config, tmp_path):
     assert again.tokenizer.to_str() == data.tokenizer.to_str()
     pieces = [*tokenization.SPECIAL_TOKENS, "a"]
     other = tokenization.build_tokenizer(pieces, lowercase=True)
-    for given in [
+    for values in [
         (LENGTH, other, name),
         (48, data.tokenizer, name),
         (LENGTH, data.tokenizer, ""),
         (LENGTH, data.tokenizer, "pairs-0"),
     ]:
-        line = error_line(prepare.prepare_pairs, config.corpus, *given)
+        line = error_line(prepare.prepare_pairs, config.corpus, *values)
         assert "no file matches" in line
 
 
@@ -256,3 +265,171 @@ def test_report_has_the_figures_of_the_folder(tmp_path):
     totals = totals_of(folder)
     assert f"{len(rows):,} pairs" in text and totals["dev"]["left_out"] > 0
     assert f"not among them: {totals['dev']['left_out']:,} (" in text
+
+
+# Preparation refused, interrupted, without room or twice at once: nothing is left.
+
+
+@pytest.fixture
+def broken(tmp_path):
+    write_corpus(tmp_path / "corpus.txt")
+    return make_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("documents", "more", "said"),
+    [
+        (1, b"", "one document cannot be"),
+        (12, b"caf\xe9\n", r"corpus\.txt:253: byte .* is not UTF-8"),
+    ],
+)
+def test_text_that_is_wrong_leaves_nothing(broken, tmp_path, documents, more, said):
+    with write_corpus(tmp_path / "corpus.txt", documents).open("ab") as file:
+        file.write(more)
+    assert re.search(said, error_line(made, broken))
+    assert names(broken.corpus.data_dir) == []
+
+
+@pytest.mark.parametrize("exception", [KeyboardInterrupt, lambda: Interrupted(15)])
+def test_interruption_leaves_nothing(broken, monkeypatch, exception):
+    prepare.prepare_tokenizer(broken)
+    before = names(broken.corpus.data_dir)
+
+    def stop(*args):
+        raise exception()
+
+    monkeypatch.setattr(writing.np, "save", stop)  # of the counts, at the end
+    with pytest.raises(type(exception())):
+        made(broken)
+    assert names(broken.corpus.data_dir) == before
+
+
+def test_full_disk_leaves_nothing(broken):
+    prepare.prepare_tokenizer(broken)
+    before = names(broken.corpus.data_dir)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        with pytest.raises(OSError) as raised:
+            made(broken)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert raised.value.errno in storage.FULL
+    assert str(raised.value.filename).startswith(broken.corpus.data_dir)
+    assert names(broken.corpus.data_dir) == before
+
+
+RUN = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from tests.data import preparing
+print(preparing.made(preparing.make_config(Path(sys.argv[2])), 32))
+"""
+
+
+@pytest.mark.slow
+def test_prepare_in_two_processes_at_once(broken, tmp_path):
+    root = Path(prepare.__file__).parents[2]
+    command = [sys.executable, "-c", RUN, str(root), str(tmp_path)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in "12"]
+    first, second = (process.communicate(timeout=LIMIT)[0].strip() for process in both)
+    assert first == second
+    assert [process.returncode for process in both] == [0, 0]
+    assert len(names(broken.corpus.data_dir)) == 2  # the vocabulary and the pairs
+    assert read(first, "dev")
+
+
+# A vocabulary: the sample of a corpus on which it is trained, and the training.
+
+
+@given(st.lists(st.integers(1, 50)), st.integers(0, 400), st.integers(0, 99))
+@settings(max_examples=200, deadline=None)
+def test_vocabulary_has_the_first_ranks_that_fit(sizes, budget, seed):
+    documents = [(index, "x" * size) for index, size in enumerate(sizes)]
+    kept, total = [], 0
+    for index, text in sorted(
+        documents, key=lambda d: chunks.keyed_hash(seed, "vocabulary", d[0])
+    ):
+        total += len(text)
+        if total > budget:
+            break
+        kept.append((index, text))
+    expected = [text for _, text in sorted(kept)]
+    texts = [text for _, text in documents]
+    assert prepare.sample_documents(texts, budget, seed) == expected
+
+
+SAMPLE = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "and",
+    "catalogue",
+    "of",
+    "cats",
+]
+DOCUMENTS = [" ".join(random.Random(i).choices(SAMPLE, k=50)) for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("size", "special"),
+    [(120, (0, 1, 2, 3, 4)), (10_000, (0, 100, 101, 102, 103))],
+)
+def test_trained_vocabulary(size, special, tmp_path):
+    tokenizer = WORDPIECE.train(DOCUMENTS, size, lowercase=True)
+    assert tokenizer.get_vocab_size() == size
+    assert tokenization.special_ids(tokenizer)[:5] == special
+    tokens = tokenizer.encode("Cats [MASK]").tokens
+    assert tokens == ["[CLS]", "cats", "[MASK]", "[SEP]"]
+    # The text is too small for that many tokens.
+    assert tokenizer.id_to_token(size - 1).startswith("[unused")
+    tokenization.save_tokenizer(tokenizer, tmp_path)
+    assert len((tmp_path / "vocab.txt").read_text().splitlines()) == size
+    again = WORDPIECE.train(DOCUMENTS, size, lowercase=True)
+    assert again.to_str() == tokenizer.to_str()
+
+
+def test_small_vocabulary_keeps_the_frequent_characters():
+    tokenizer = WORDPIECE.train(DOCUMENTS, 30, lowercase=True)
+    pieces = tokenizer.get_vocab()
+    assert len(pieces) == 30
+    assert {"t", "a", "##t", "##a"} <= pieces.keys()
+    assert "g" not in pieces
+    line = error_line(WORDPIECE.train, DOCUMENTS, 6, lowercase=True)
+    assert "raise tokenizer" in line
+
+
+TRAIN = """
+import hashlib, sys
+from bert_jax.tokenization.wordpiece import WORDPIECE
+documents = [open(path, encoding="utf-8-sig").read() for path in sys.argv[1:]]
+tokenizer = WORDPIECE.train(documents, 3000, lowercase=True)
+print(hashlib.sha256(tokenizer.to_str().encode()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_training_is_the_same_in_every_process(shared_data):
+    books = ("austen-emma.txt", "wells-time-machine.txt")
+    paths = [str(shared_data(f"corpus/gutenberg/{name}")) for name in books]
+    command = [sys.executable, "-c", TRAIN, *paths]
+    root = Path(tokenization.__file__).parents[2]
+    runs = {subprocess.check_output(command, cwd=root, timeout=LIMIT) for _ in range(2)}
+    assert len(runs) == 1
+
+
+def test_accents_may_be_kept_in_lower_case():
+    """Korean syllables stay whole, and é is no e."""
+    texts = ["Café 사과 배 café", "사과 나무 Élan"] * 5
+    kept = WORDPIECE.train(texts, 60, True, strip_accents=False)
+    assert kept.encode("CAFÉ 사과", add_special_tokens=False).tokens == ["café", "사과"]
+    stripped = WORDPIECE.train(texts, 60, True)
+    assert "사과" not in stripped.get_vocab() and "cafe" in stripped.get_vocab()
+    for rules in (True, False), (False, True), (False, False):
+        assert not tokenization.build_tokenizer(
+            list(kept.get_vocab()), *rules
+        ).normalizer.strip_accents

@@ -75,7 +75,6 @@ def run(tmp_path_factory):
     ("name", "place"),
     [
         *((name, "one") for name in made.CONFIGS),
-        # In a quick run the test below compares two processes with themselves.
         *(
             pytest.param("pretraining", place, marks=pytest.mark.slow)
             for place in ("eight", "two_processes")
@@ -96,8 +95,11 @@ def test_losses_are_those_of_743dd25e(run, name, place):
 
 @pytest.mark.parametrize(
     "place",
-    # Two processes have several devices too.
-    ["one", pytest.param("eight", marks=pytest.mark.slow), "two_processes"],
+    [
+        "one",
+        pytest.param("eight", marks=pytest.mark.slow),
+        pytest.param("two_processes", marks=pytest.mark.slow),
+    ],
 )
 def test_killed_run_resumes_bit_for_bit(run, tmp_path, place):
     straight = run("pretraining", place)

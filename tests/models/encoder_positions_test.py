@@ -11,7 +11,7 @@ import pytest
 from bert_jax.models.encoder import Bert
 from bert_jax.models.kernels.fused import fused_attention
 from tests.micro import bert_config, init_pretraining, initial_params
-from tests.models.encoder_packed_test import sequences
+from tests.models.encoder_test import sequences
 from tests.models.small_bert import CONFIG, SIZES, random_params
 
 KEY = jax.random.key(3)

@@ -1,4 +1,4 @@
-"""A fault of the chaos script. Signals: train_resumed_test.py, SIGKILL: the gates."""
+"""A fault of the chaos script. Signals: train_test.py, SIGKILL: the gates."""
 
 import random
 

@@ -10,7 +10,8 @@ Each mutant changes one expression of one function: a comparison, an operation, 
 condition, a number or a returned value. It is written into a copy of the checkout,
 where the tests that run its line are started, the module's own first. The first that
 fails ends them. OUTPUT has a line for each mutant: what was changed, and which test
-failed. `--again` repeats the mutants of a file, such as one made with other tests.
+failed. The same command continues a file that is not complete. `--again` repeats the
+mutants of a file, such as one made with other tests.
 """
 
 import argparse
@@ -35,8 +36,8 @@ ROOMS = {
     "convert": 15,
     "scores": 10,
 }
-LIMIT = 400  # seconds for a mutant's tests; a mutant that hangs is caught
-_MOST_TESTS = 150
+LIMIT = 300  # seconds for a mutant's tests; a mutant that hangs is caught
+_MOST_TESTS = 40  # of other modules, evenly from all that run the line
 _COMPARED = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -144,7 +145,8 @@ def choose_tests(root: Path, mutant: dict[str, Any], contexts: Any) -> list[str]
     others = [name for name in ids if not name.startswith(tuple(chosen) or "\0")]
     room = f"tests/{path.parts[1]}/"
     others.sort(key=lambda name: not name.startswith(room))
-    return [*chosen, *others[:_MOST_TESTS]]
+    step = max(1, len(others) // _MOST_TESTS)
+    return [*chosen, *others[::step][:_MOST_TESTS]]
 
 
 def try_mutant(root: Path, mutant: dict[str, Any], tests: list[str]) -> str:
@@ -187,9 +189,11 @@ def main() -> None:
         mutants = choose_mutants(root)
         if options.again:
             mutants = [json.loads(x) for x in options.again.read_text().splitlines()]
-        caught = 0
-        with options.output.open("w", encoding="utf-8") as file:
-            for number, mutant in enumerate(mutants, 1):
+        options.output.touch()
+        known = [json.loads(x) for x in options.output.read_text().splitlines()]
+        caught = sum(bool(mutant["caught_by"]) for mutant in known)
+        with options.output.open("a", encoding="utf-8") as file:
+            for number, mutant in enumerate(mutants[len(known) :], len(known) + 1):
                 tests, begin = choose_tests(here, mutant, data), time.monotonic()
                 failed = try_mutant(root, mutant, tests) if tests else ""
                 mutant["caught_by"] = failed

@@ -127,7 +127,7 @@ def two_steps(task: Task, devices, first=None) -> tuple[list, dict, TrainState]:
     """The metrics of two steps, and the optimizer's state and carry after them.
 
     From the state `first`, or a new one, which is returned too. That a new one is the
-    same on a mesh: training/step_first_state_test.py.
+    same on a mesh: training/step_test.py.
     """
     mesh = sharding.make_mesh(task.config, devices=devices)
     program = (CarriedStep if isinstance(task, Elmo) else Step)(task, mesh)

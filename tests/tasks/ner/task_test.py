@@ -1,17 +1,26 @@
 """Words and tags become features and come back, whatever their length."""
 
+import itertools
+import json
+import math
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 
+import bert_jax
 from bert_jax import tokenization
+from bert_jax.models.architectures import CRF_SCALE
 from bert_jax.tasks.ner.task import Tagged, add_context, cut_words
-from tests.micro import error_line
-from tests.tasks.ner.ner_tasks import encoded, pieces, task_in
+from bert_jax.workdir import folder
+from tests.micro import answerer, error_line, initial_params
+from tests.runs import run
+from tests.tasks.ner.ner_tasks import PIECES, TRAIN, encoded, pieces, task_in
 from tests.tasks.small_texts import write_predictions
 
 
@@ -243,3 +252,229 @@ def test_labels_on_real_data_as_by_word_ids(task, shared_data, lowercase):
         assert list(feature.columns["input_ids"]) == encoding.ids
     # U+FE0F alone: it counts as an accent, which the uncased models strip.
     assert empty == (3 if lowercase else 0)
+
+
+# BERT's tags joined by a CRF: the loss by hand, guesses, refused fields.
+
+
+LONG = "".join(f"{c}\tO\n" for c in "abcdefghij")
+
+
+@pytest.fixture
+def crf_task(tmp_path):
+    return task_in(tmp_path)(dev=LONG, crf=True, max_seq_length=8)
+
+
+@pytest.fixture
+def params(crf_task):
+    """Parameters whose transitions matter."""
+    params = initial_params(crf_task.init_params)
+    rng = np.random.default_rng(0)
+    values = {k: rng.normal(size=v.shape) for k, v in params["crf"].items()}
+    assert not any(np.asarray(v).any() for v in params["crf"].values())  # at first
+    loud = {k: np.float32(v / CRF_SCALE) for k, v in values.items()}
+    return {**params, "crf": loud}
+
+
+def test_loss_is_minus_the_log_probability_of_the_tags(crf_task, params):
+    assert crf_task.labels == ("O", "B-X", "B-Y", "I-X")
+    assert crf_task.config.task.tag_scheme == "BIO"
+    features = encoded(crf_task, "train")
+    batch = crf_task.make_rows(features).batch(np.arange(3), 8)
+    found = jax.jit(crf_task.logits)(params, batch)
+    losses = jax.jit(crf_task.definition.row_losses)(found, batch)
+    names = ("between", "first", "last")
+    between, first, last = (CRF_SCALE * params["crf"][name] for name in names)
+    for row, feature in enumerate(features):
+        gold = feature.columns["labels"][feature.info]
+        own = np.asarray(found["logits"])[row, feature.info]
+
+        def score(path, own=own):
+            chain = sum(between[a, b] for a, b in itertools.pairwise(path))
+            return own[range(len(path)), list(path)].sum() + (
+                first[path[0]] + last[path[-1]] + chain
+            )
+
+        every = [score(p) for p in itertools.product(range(4), repeat=len(gold))]
+        expected = special.logsumexp(every) - score(gold)
+        assert float(losses[row]) == pytest.approx(expected, rel=1e-4)
+    assert float(losses[2]) == 0.0  # no row
+    assert float(jax.jit(crf_task.loss_weights)(batch)["tagging_loss"]) == 2.0
+
+
+def test_guesses_keep_to_the_scheme_in_every_window(crf_task, params):
+    params["crf"]["first"][3] += 1000 / CRF_SCALE  # an I that begins nothing
+    answers = answerer(crf_task.predictor(), params).answer(
+        [{"text": "a b c d e f g h i j"}, {"text": ""}]
+    )
+    assert len(answers[0]["tags"]) == 10 and answers[0]["tags"][0] != "I-X"
+    assert answers[1] == {"words": [], "tags": [], "entities": []}
+    for before, after in itertools.pairwise(answers[0]["tags"]):
+        assert after != "I-X" or before in ("B-X", "I-X")
+
+
+@pytest.mark.slow
+def test_run_with_a_crf_is_loaded_with_it_and_exported_without(
+    plain, tmp_path, monkeypatch
+):
+    (tmp_path / "train.conll").write_text(4 * f"{TRAIN}\n")
+    fields = {"init_from": plain, "task.train_file": tmp_path / "train.conll"}
+    fields |= {"task.crf": True, "task.max_seq_length": 16, "train.num_steps": 2}
+    flags = [f"--config.{name}={value}" for name, value in fields.items()]
+    run("configs/finetune/ner.py:recipe=tiny", tmp_path / "run", *flags)
+    run("", tmp_path / "run", "--mode=export", f"--output={tmp_path / 'exported'}")
+    ours, theirs = (bert_jax.load(tmp_path / name) for name in ("run", "exported"))
+    assert ours.heads == ("crf", "token_classification")
+    assert theirs.heads == ("token_classification",)
+    for model in (ours, theirs):
+        (answer,) = model.predict([{"words": ["the", "fox"]}])
+        assert len(answer["tags"]) == 2
+
+
+def test_chain_is_the_sentence_and_not_the_document_around_it(tmp_path):
+    crf_task = task_in(tmp_path)(crf=True, document_context=True, max_seq_length=12)
+    for feature in encoded(crf_task, "train"):
+        columns = feature.columns
+        assert columns["words"].nonzero()[0].tolist() == feature.info.tolist()
+        assert len(feature.info) < len(columns["input_ids"]) - 2
+    cut = task_in(tmp_path)(dev=LONG, crf=True, document_context=True, max_seq_length=8)
+    assert [x.columns["words"].sum() for x in encoded(cut, "dev")] == [6] * 4
+
+
+def test_scheme_that_the_tags_break_is_refused(tmp_path):
+    """Sentences of BIO's tags, which end no entity with E."""
+    crf_task = task_in(tmp_path)(dev=LONG, crf=True, tag_scheme="BIOES")
+    said = "tag_scheme=BIOES: 2 of 2 training sentences .* theirs is BIO; leave"
+    assert re.search(said, error_line(crf_task.training_data))
+
+
+# Tags of words: in the order of the file, of `predict`, of outputs without names.
+
+
+SURE = pytest.approx(math.e / (math.e + 3), rel=1e-5)  # one logit of four is 1
+
+
+@pytest.fixture
+def trained_task(tmp_path):
+    return task_in(tmp_path)
+
+
+def by_piece(made):
+    """Replaces the device: the tag depends on the token that it is read from."""
+    tags = {"P": "B-X", "U": "I-X", "d": "B-Y"}
+    rows = [made.labels.index(tags.get(piece, "O")) for piece in PIECES]
+    table = jnp.eye(len(made.labels))[jnp.array(rows)]
+    return lambda batch: {"logits": table[batch["input_ids"]]}
+
+
+def test_evaluation_answers_in_the_order_of_the_file(trained_task, tmp_path):
+    """Windows and padding and rows of other lengths make no difference."""
+    words = ["a Pa Ub c a a a a a a Pa Ub", "d", "Pa", "b Ub", "c " * 30 + "d", "Ub d"]
+    dev = "\n\n".join("\n".join(f"{w}\tO" for w in line.split()) for line in words)
+    made = trained_task(dev=dev, max_seq_length=10)
+    made.fill_in({"evaluate.batch_size": 2})
+    device = by_piece(made)
+    batches = made.evaluation_batches("dev", 0, slice(None))
+    results = made.results("dev", jax.device_get([device(x) for x in batches]))
+    tags = {"Pa": "B-X", "Ub": "I-X", "d": "B-Y"}
+    results.write(tmp_path)
+    written = (tmp_path / "dev.conll").read_text().split("\n")
+    for line, read in zip(written, [*dev.split("\n"), ""], strict=True):
+        word = read.partition("\t")[0]
+        assert line == (f"{read}\t{tags.get(word, 'O')}" if read else "")
+
+
+def ask(made, rows):
+    device = by_piece(made)
+    made.outputs = lambda params, batch: device(batch)
+    return answerer(made.predictor(), rows=2).answer(rows)
+
+
+def test_predict_words(trained_task):
+    rows = [{"words": ["a", "Pa.", "Ub", "\x00"]}, {"words": ["d"]}, {"words": ["a"]}]
+    first = {"label": "X", "start": 1, "end": 3, "words": ["Pa.", "Ub"], "score": SURE}
+    second = {"label": "Y", "start": 0, "end": 1, "words": ["d"], "score": SURE}
+    assert ask(trained_task(), rows) == [
+        {"tags": ["O", "B-X", "I-X", "O"], "entities": [first]},
+        {"tags": ["B-Y"], "entities": [second]},
+        {"tags": ["O"], "entities": []},
+    ]
+
+
+def test_predict_text_with_its_offsets(trained_task):
+    text = "  a\u2028Pa  Ub.d \U0001f600\x00d"
+    (answer,) = ask(trained_task(), [{"text": text}])
+    assert answer["words"] == ["a", "Pa", "Ub.d", "\U0001f600", "\x00d"]
+    assert answer["tags"] == ["O", "B-X", "I-X", "O", "B-Y"]
+    assert answer["entities"] == [
+        {"label": "X", "start": 4, "end": 12, "text": "Pa  Ub.d", "score": SURE},
+        {"label": "Y", "start": 14, "end": 16, "text": "\x00d", "score": SURE},
+    ]
+    for entity in answer["entities"]:
+        assert text[entity["start"] : entity["end"]] == entity["text"]
+    assert json.loads(json.dumps(answer)) == answer
+
+
+def test_word_ends_after_its_accents(trained_task):
+    text = "a Rene\u0301 d\u0308"
+    (answer,) = ask(trained_task(), [{"text": text}])
+    assert answer["words"] == ["a", "Rene\u0301", "d\u0308"]
+    for entity in answer["entities"]:
+        assert entity["text"] in answer["words"]
+        assert text[entity["start"] : entity["end"]] == entity["text"]
+
+
+DOTTED = "P.U. a-b cc .|dd , U.P. .|ab ."
+
+
+def test_text_is_split_as_the_training_data(trained_task, tmp_path):
+    """And so it is where the run is opened later."""
+    lines = "\n\n".join(DOTTED.replace(" ", "\tB-X\n").split("|"))
+    train = f"{lines}\tO\n".replace("\n\n", "\tO\n\n")
+    labels = ("O", "B-X", "B-Y", "I-X")
+    made = trained_task(train=train, labels=labels)
+    record = made.training_data().record
+    (tmp_path / "data.json").write_text(json.dumps(record))
+    opened = trained_task(train=train, labels=labels)
+    opened = opened.with_fitted(folder.read_facts(tmp_path, 7))
+    text = "P.U. a-c, U.U. cd."
+    (answer,) = ask(opened, [{"text": text}])
+    assert answer["words"] == ["P.U.", "a-c", ",", "U.U.", "cd", "."]
+    (tagged,) = ask(opened, [{"words": answer["words"]}])
+    assert answer["tags"] == tagged["tags"]
+    for entity in answer["entities"]:
+        assert text[entity["start"] : entity["end"]] == entity["text"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("spaces", ["Pa.Ub", "d."]),
+        ("punctuation", ["Pa", ".", "Ub", "d", "."]),
+        ("characters", [*"Pa.Ubd."]),
+        ("learned", ["Pa.Ub", "d", "."]),
+    ],
+)
+def test_rule_that_is_named(trained_task, rule, words):
+    (answer,) = ask(trained_task(words=rule), [{"text": "Pa.Ub d."}])
+    assert answer["words"] == words
+
+
+def test_text_without_words_has_no_tags(trained_task):
+    found = ask(trained_task(), [{"text": ""}, {"words": ["Pa"]}, {"text": " \x00\n"}])
+    assert [answer["tags"] for answer in found] == [[], ["B-X"], []]
+    assert found[0] == {"words": [], "tags": [], "entities": []}
+    assert ask(trained_task(), [{"words": []}]) == [{"tags": [], "entities": []}]
+
+
+def test_rows_are_no_context_of_each_other(trained_task):
+    made = trained_task(document_context=True)
+    rows = [made.parse_row({"words": ["a"]}), made.parse_row({"text": "b c"})]
+    features = made.encode(rows, "predict")
+    assert [pieces(made, f)[1:-1] for f in features] == [["a"], ["b", "c"]]
+
+
+@pytest.mark.parametrize("row", [{"words": ["a"], "text": "a"}, {"words": ["a", ""]}])
+def test_rows_that_are_wrong(trained_task, row):
+    with pytest.raises(ValueError, match=r'"words"|"text"'):
+        trained_task().parse_row(row)
