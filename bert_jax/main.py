@@ -87,6 +87,8 @@ def _run(argv: Sequence[str]) -> None:
     processes.connect(line.mode == "train")
     from bert_jax import modes  # imports JAX: bad flags fail before
 
+    if code is not None and line.mode in command_line.INFERENCE_MODES:
+        modes.warn_of_changed_code(line.workdir, code)
     match line.mode:
         case "train":
             modes.train(config, line.workdir, fields, code)

@@ -32,6 +32,8 @@ from bert_jax.tasks.task import Task
 from bert_jax.training import run_config, setup
 from bert_jax.workdir import folder as workdirs
 
+log = logging.getLogger(__name__)
+
 Fields = Mapping[str, Any]
 Build = Callable[..., Task]  # as `setup.build_task`
 NO_FIELDS: Fields = MappingProxyType({})
@@ -147,6 +149,17 @@ def describe(
     trains = config is not None or is_run or bool(fields.get("train.branch_from"))
     task = make_task(config, workdir, fields, trains=trains)
     description.describe(task, target)
+
+
+def warn_of_changed_code(workdir: str, code: Mapping[str, bytes]) -> None:
+    """Prints which files of a custom config have changed since the run began.
+
+    Args:
+      code: Result of `files.read_code`.
+    """
+    folder = storage.storage_path(workdir)
+    if warning := workdirs.changed_code_warning(folder, code, may_add=True):
+        log.warning(warning)
 
 
 def make_config(

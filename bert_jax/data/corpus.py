@@ -33,6 +33,8 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 
+FORMS = ("sentences", "lines", "wrapped")
+
 
 class Document(NamedTuple):
     """A text, and the meaning of its line breaks.
@@ -73,6 +75,11 @@ def read_documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Documen
     for number, source in enumerate(sources):
         has_text = False
         for document in _read(source, data_dir):
+            if not isinstance(document, Document) or document.form not in FORMS:
+                raise UserError(
+                    f"{source}: its reader yields {document!r:.80}; yield "
+                    f"Document(text, form), with a form of {', '.join(FORMS)}"
+                )
             text = document.text.replace("\r\n", "\n")  # of a JSON string, say
             if any(map(str.isalnum, text)):
                 has_text = True

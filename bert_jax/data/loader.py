@@ -145,6 +145,7 @@ def row_maker(config: ConfigDict, phase: Phase, data: Prepared, split: str) -> R
     continues = np.zeros(len(vocabulary), bool)
     for piece, index in vocabulary.items():
         continues[index] = kind.continues(piece)
+    tokens = tokenization.tokens_by_id(data.tokenizer)
     may_mask = np.ones(len(vocabulary), bool)
     may_mask[[*tokenization.custom_special_ids(data.tokenizer), special.sep]] = False
     frame = FAMILIES[config.model.architecture].assemble
@@ -170,6 +171,7 @@ def row_maker(config: ConfigDict, phase: Phase, data: Prepared, split: str) -> R
             special.mask,
             continues,
             step,
+            tokens,
         )
 
     return make

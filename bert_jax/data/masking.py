@@ -4,7 +4,7 @@ The rules are those of create_masked_lm_predictions in google-research/bert
 (create_pretraining_data.py), applied to a whole batch at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ class Texts(NamedTuple):
     mask_id: int  # id of [MASK]
     continuation: Bool[np.ndarray, "vocab"]  # tokens that continue a word ("##...")
     step: int = 0  # of the batch, in dev 0
+    tokens: Sequence[str] = ()  # the vocabulary: the token of each id
 
 
 # Returns `count` numbers in [0, 1) for each row: [batch, count]. They depend on the
@@ -74,6 +75,7 @@ def mask_pairs(
     mask_id: int,
     continuation: Bool[np.ndarray, "vocab"],
     step: int = 0,
+    tokens: Sequence[str] = (),
 ) -> Batch:
     """Chooses the tokens to predict and their replacements, by `masking.name`.
 
@@ -89,12 +91,20 @@ def mask_pairs(
     # rint rounds half to even, like Python's round in Google's code.
     share = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
     budget = np.minimum(columns, np.maximum(1, share))
-    texts = Texts(input_ids, candidates, budget, columns, mask_id, continuation, step)
+    texts = Texts(
+        *(input_ids, candidates, budget, columns, mask_id, continuation, step, tokens)
+    )
     chosen, ids = MASKINGS.lookup(masking.name)(texts, uniforms, masking)
-    if (chosen & ~candidates).any() or (chosen.sum(axis=1) > budget).any():
+    for row, position in np.argwhere(chosen & ~candidates)[:1].tolist():
         raise UserError(
-            f"config.masking.name={masking.name}: chooses a position that is no "
-            "candidate, or more of a row than its budget"
+            f"config.masking.name={masking.name}: chooses position {position} of row "
+            f"{row}, which is no candidate"
+        )
+    counts = chosen.sum(axis=1)
+    for row in np.flatnonzero(counts > budget)[:1].tolist():
+        raise UserError(
+            f"config.masking.name={masking.name}: chooses {counts[row]} positions of "
+            f"row {row}, whose budget is {budget[row]}"
         )
     row, position, column = _places(chosen)
     positions, originals = np.zeros((2, len(ids), columns), np.int32)

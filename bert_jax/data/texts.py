@@ -258,9 +258,9 @@ def label_names(label: Any) -> tuple[str, ...]:
     return label if isinstance(label, tuple) else (str(label),)
 
 
-def label_warnings(counts: Mapping[str, int]) -> list[str]:
-    """Returns a line for each label that may be an empty field, and for those that look
-    alike.
+def label_warnings(counts: Mapping[str, int], kind: str) -> list[str]:
+    """Returns a line for each label that may be an empty field, for those that look
+    alike, and for classes that seem to be scores.
 
     Args:
       counts: Number of rows of each label.
@@ -271,12 +271,22 @@ def label_warnings(counts: Mapping[str, int]) -> list[str]:
         seen = "".join(x for x in plain if unicodedata.category(x) != "Cf")
         alike[" ".join(seen.split())].append(name)
     groups = [", ".join(map(ascii, x)) for x in alike.values() if len(x) > 1]
-    same = [f"the labels {x} look alike; they are trained as they are" for x in groups]
-    return same + [
+    lines = [f"the labels {x} look alike; they are trained as they are" for x in groups]
+    lines += [
         f"the label {name!r} of {count} rows is a class; leave them out if it is a gap"
         for name, count in counts.items()
         if name.casefold() in _GAPS
     ]
+    numbers = [n for n in counts if re.fullmatch(r"[-+]?[0-9]*[.,]?[0-9]+", n)]
+    has_fraction = any(re.search("[.,]", number) for number in numbers)
+    seem_scores = has_fraction and len(numbers) >= 0.9 * len(counts)
+    if kind == "classification" and seem_scores:
+        lines.append(
+            "the labels are numbers with fractions, such as "
+            f"{max(sorted(counts), key=len)}, here {len(counts)} classes; if they are "
+            "scores, set --config.task.kind=regression"
+        )
+    return lines
 
 
 def _label(value: Any, kind: str, separator: str, where: str) -> Any:

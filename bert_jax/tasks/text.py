@@ -6,7 +6,6 @@ The rows are those of `data/texts.py`: the user's tables. IMDb (imdb.py) and GLU
 
 import functools
 import logging
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -108,18 +107,12 @@ class Text(TaskDefinition):
                 f"there are {len(self.labels)}, or for config.task.kind=multilabel"
             )
         positive = self.options.positive_label
-        if positive and self.labels:
-            labels = ", ".join(map(repr, self.labels))
-            if positive not in self.labels:
-                raise UserError(
-                    f"config.task.positive_label={positive}: is no label; there are "
-                    f"{labels:.200}"
-                )
-            if len(self.labels) != 2:
-                raise UserError(
-                    f"config.task.positive_label={positive}: is for two classes; there "
-                    f"are {labels:.200}"
-                )
+        is_one_of_two = positive in self.labels and len(self.labels) == 2
+        if positive and self.labels and not is_one_of_two:
+            raise UserError(
+                f"config.task.positive_label={positive}: must be one of two classes; "
+                f"there are {', '.join(map(repr, self.labels)):.200}"
+            )
 
     @property
     def loss_name(self) -> str:
@@ -273,21 +266,12 @@ class Text(TaskDefinition):
         if width and not self.options.label_names:
             what = "train: lists of 0 and 1, read by index (task.label_names names it)"
             self.text.notices[what] = len(rows)
-        for line in texts.label_warnings(counts):
+        for line in texts.label_warnings(counts, self.kind):
             log.warning("warning: %s: %s", self.options.train_file, line)
         if self.options.label_names:
             named = self._name_labels(names)
             labels = tuple(name.partition("=")[2] for name in named)
             return {"task.labels": labels, "task.label_names": named}
-        numbers = [n for n in names if re.fullmatch(r"[-+]?[0-9]*[.,]?[0-9]+", n)]
-        has_fraction = any(re.search("[.,]", number) for number in numbers)
-        seem_scores = has_fraction and len(numbers) >= 0.9 * len(names)
-        if self.kind == "classification" and seem_scores:
-            log.warning(
-                "warning: %s: the labels are numbers with fractions, such as %s, here "
-                "%d classes; if they are scores, set --config.task.kind=regression",
-                *(self.options.train_file, max(names, key=len), len(names)),
-            )
         least = 2 if self.kind == "classification" else 1
         if len(names) < least:
             listed = ", ".join(map(repr, names)) or "none"

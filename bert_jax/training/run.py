@@ -215,11 +215,8 @@ class Run:
         if code is not None and processes.is_first():
             if resume_step is None:
                 workdir.write_code(folder, code)
-            elif names := workdir.changed_code(folder, code):
-                self.log.note(
-                    f"warning: not the code that this run began with: "
-                    f"{', '.join(names)} (a copy is in {folder}/{workdir.CODE})"
-                )
+            elif warning := workdir.changed_code_warning(folder, code):
+                self.log.note(warning)
         self.log.print_counts(task.notices)
 
     def _claim(self) -> None:

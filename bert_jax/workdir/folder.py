@@ -127,16 +127,29 @@ def write_code(workdir: Path, code: Mapping[str, bytes]) -> None:
         write_atomically(workdir / CODE / name, content)
 
 
-def changed_code(workdir: Path, code: Mapping[str, bytes]) -> list[str]:
-    """Returns the names of files that are not as in the run's copy, if it has one."""
+def changed_code_warning(
+    workdir: Path, code: Mapping[str, bytes], *, may_add: bool = False
+) -> str:
+    """Returns a line that names the files that are not as in the run's copy. "" means
+    that all are, or that the run has no copy.
+
+    Args:
+      may_add: Whether files may be there that the copy lacks.
+    """
     if not (workdir / CODE).exists():
-        return []
+        return ""
     copies = {name: workdir / CODE / name for name in code}
-    return [
+    changed = [
         name
         for name, copy in copies.items()
-        if not copy.exists() or copy.read_bytes() != code[name]
+        if (copy.read_bytes() != code[name] if copy.exists() else not may_add)
     ]
+    if not changed:
+        return ""
+    return (
+        f"warning: not the code that this run began with: {', '.join(changed)} (a copy "
+        f"is in {workdir}/{CODE})"
+    )
 
 
 def has_config(workdir: Path) -> bool:

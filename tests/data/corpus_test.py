@@ -168,6 +168,27 @@ def test_identity_follows_the_text(tmp_path):
     assert corpus.text_identity((f"jsonl:{copy}",)) != before
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("'A text.'", "yields 'A text.'; yield Document(text, form), with a form of s"),
+        ("corpus.Document('A text.', 'paragraph')", "form='paragraph'"),
+    ],
+)
+def test_reader_that_yields_no_document_is_one_line(tmp_path, given, said):
+    (tmp_path / "a.srt").write_text("A text.")
+    (tmp_path / "own.py").write_text(
+        "from bert_jax.data import corpus\n"
+        f"corpus.FILE_KINDS['srt'] = lambda path: [{given}]\n"
+        "extends = 'tiny'\n"
+        "def get_config(config):\n"
+        "    return config\n"
+    )
+    files.load_file(str(tmp_path / "own.py"))
+    line = error_line(texts, f"srt:{tmp_path}/a.srt")
+    assert "a.srt: its reader yields " in line and said in line
+
+
 def test_identity_follows_a_reader_of_a_config_file(tmp_path):
     path, text = tmp_path / "own.py", tmp_path / "a.srt"
     text.write_text("1\n<i>One.</i>\n")

@@ -1,6 +1,7 @@
 """Masks: shares within binomial bounds, whole words, and a slow transcription."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -195,4 +196,9 @@ def test_masking_of_a_config_file():
     masking.MASKINGS["whole"] = lambda texts, *_: (whole, ids)
     given = (*given, config(name="whole"), 40, MASK, CONTINUATION)
     line = error_line(masking.mask_pairs, *given)
-    assert "masking.name=whole: chooses a position that" in line
+    assert "masking.name=whole: chooses position 0 of row 0, which is no can" in line
+    every = candidates.copy()
+    masking.MASKINGS["every"] = lambda texts, *_: (every, ids)
+    given = (*given[:-4], config(name="every"), 2, MASK, CONTINUATION)
+    line = error_line(masking.mask_pairs, *given)
+    assert re.search(r"every: chooses \d+ positions of row 0, whose budget is 2$", line)

@@ -106,10 +106,15 @@ def test_labels_that_are_none(tmp_path, kind, value, words):
 def test_labels_that_may_be_none_or_the_same():
     names = ["\u00e9te\u0301", "e\u0301t\u00e9", "New\u00a0York", "\u200bnew york"]
     names += ["x", "NaN"]
-    alike, others, gap = label_warnings(dict.fromkeys(names, 2))
+    alike, others, gap = label_warnings(dict.fromkeys(names, 2), "classification")
     assert alike.startswith("the labels '\\xe9te\\u0301', 'e\\u0301t\\xe9' look alike")
     assert "'New\\xa0York', '\\u200bnew york' look alike" in others
     assert gap.startswith("the label 'NaN' of 2 rows is a class; leave them out")
+    scores = {"0.5": 3, "1": 2, "2.25": 1}
+    (line,) = label_warnings(scores, "classification")
+    assert "fractions, such as 2.25, here 3 classes; if they are scores" in line
+    assert label_warnings(scores, "multilabel") == []
+    assert label_warnings({"1": 2, "2": 1}, "classification") == []
 
 
 def test_test_file_may_lack_labels(tmp_path):

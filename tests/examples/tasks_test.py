@@ -1,6 +1,7 @@
 """The tasks of examples/: their losses by NumPy, runs, and answers to rows."""
 
 import json
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -14,6 +15,7 @@ from bert_jax.tasks.task import Task
 from bert_jax.workdir import metrics
 from examples.answerable import Answerable
 from examples.multi_task import TABLES, MultiTask
+from examples.two_labels import COLUMNS, TwoLabels
 from tests.micro_data import WORDS, write_inputs
 from tests.runs import ROOT, here, run
 
@@ -104,6 +106,67 @@ def test_loss_of_two_tables(tables):
         weights.append(TABLES[name])
     assert np.std(losses) > 0.1
     assert loss == pytest.approx(np.average(losses, weights=weights), rel=1e-5)
+
+
+@pytest.fixture
+def two_columns(tmp_path, monkeypatch):
+    """A table with two labels, each a word of the text."""
+    monkeypatch.chdir(tmp_path)
+    write_inputs("text", tmp_path)
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 80), ("dev", 24)):
+        lines = ["tone,text,topic"]
+        for tone, topic in zip(
+            rng.choice([*TONES], count), rng.choice([*TOPICS], count), strict=True
+        ):
+            words = [TONES[tone], TOPICS[topic], *rng.choice(WORDS[5:], 3)]
+            lines.append(f"{tone},{' '.join(words)},{topic}")
+        (tmp_path / f"{split}.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+FILES = ("--config.task.train_file=train.csv", "--config.task.dev_file=dev.csv")
+
+
+def test_two_labels_of_a_text(two_columns):
+    run(path("two_labels"), "run", *SMALL, *FILES, "--config.train.num_steps=600")
+    scores = metrics.read_metrics(two_columns / "run", "dev")[-1]
+    assert scores["accuracy"] > 0.9
+    ask = (f"--config={path('two_labels')}", "--workdir=run", "--mode=predict")
+    out, _ = here(*ask, "--input=dev.csv")
+    right = []
+    for answer, line in zip(
+        map(json.loads, out.splitlines()),
+        Path("dev.csv").read_text().splitlines()[1:],
+        strict=True,
+    ):
+        tone, text, topic = line.split(",")
+        assert answer["text"] == text
+        for name in COLUMNS:
+            shares = answer[f"{name}_scores"]
+            assert sum(shares.values()) == pytest.approx(1.0)
+            assert answer[name] == max(shares, key=shares.__getitem__)
+        right.append((answer["tone"], answer["topic"]) == (tone, topic))
+    assert np.mean(right) == pytest.approx(scores["accuracy"])
+    Path("other.csv").write_text("text,topic,tone\na,sea,odd\n")
+    given = ("--config.task.train_file=train.csv", "--config.task.dev_file=other.csv")
+    _, error = run(path("two_labels"), "no", *SMALL, *given, status=2)
+    assert "other.csv:2: tone is 'odd'; the training data has bad, good" in error
+
+
+def test_loss_of_two_labels(two_columns):
+    task = Finetuning(TwoLabels, configuration.load_config("in/micro.py", FILES))
+    task.resolve()
+    assert task.labels == tuple(
+        [f"tone={x}" for x in sorted(TONES)] + [f"topic={x}" for x in sorted(TOPICS)]
+    )
+    batch, logits, loss = mean_loss(task)
+    losses = np.zeros(len(batch["topic"]))
+    for name, own in (("tone", slice(0, 2)), ("topic", slice(2, 5))):
+        shares = log_softmax(logits["logits"][:, own])
+        losses -= np.take_along_axis(shares, batch[name][:, None], 1)[:, 0]
+    assert np.std(losses) > 0.1
+    assert loss == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_head_says_whether_there_is_an_answer(tmp_path, monkeypatch):

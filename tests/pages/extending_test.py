@@ -1,5 +1,6 @@
 """docs/extending.md: each of its files, verbatim, on a smaller model."""
 
+import random
 import re
 import shutil
 from pathlib import Path
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 import bert_jax
-from bert_jax import registry
+from bert_jax import registry, tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import weights
+from bert_jax.data import loader
 from bert_jax.models import attention
 from bert_jax.runtime import storage
 from bert_jax.training import setup, sharding
@@ -92,6 +94,34 @@ def test_attention(file):
     assert_close(near, inside)
     del registry.ATTENTIONS["window"]  # as in a new process
     assert weights.read_weights("run").config.attention == "window"
+
+
+def test_masking(file):
+    rng = random.Random(0)
+    words = ["the", "Quick", "brown", "Fox", "jumps", "over", "Seven", "cats", "a"]
+    lines = (" ".join(rng.choices(words, k=6)) for _ in range(200))
+    Path("corpus.txt").write_text(re.sub("((.*\n){5})", r"\1\n", "\n".join(lines)))
+    fields = {"corpus.sources": ("sentences:corpus.txt",), "corpus.data_dir": "data"}
+    fields["tokenizer.vocab_size"] = 120
+    config = bert_jax.make_config(file("capitals"), fields)
+    task = setup.build_task(config, storage.storage_path("run"), from_data=True)
+    tokens = tokenization.tokens_by_id(task.tokenizer)
+    batch = loader.batch_at(task.config, 0)
+    counts = [0, 0]
+    for ids, masked, positions, chosen, weights_ in zip(
+        *(batch[f"{n}"] for n in ("input_ids", "input_mask", "masked_lm_positions")),
+        *(batch[f"masked_lm_{n}"] for n in ("ids", "weights")),
+        strict=True,
+    ):
+        used = weights_ > 0
+        counts[0] += used.sum()
+        counts[1] += sum(tokens[i][0].isupper() for i in chosen[used])
+        own = ids.copy()
+        own[positions[used]] = chosen[used]
+        capitals = {p for p in np.flatnonzero(masked) if tokens[own[p]][0].isupper()}
+        if not {*positions[used]} <= capitals:  # the others come last
+            assert capitals <= {*positions[used]}
+    assert counts[1] > 0.5 * counts[0] > 10
 
 
 @pytest.mark.slow

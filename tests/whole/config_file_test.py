@@ -64,14 +64,16 @@ def test_config_file_that_defines_the_task_is_needed_by_every_mode(write):
         assert "needs the --config file that adds it" in error
     assert sorted(Path().rglob("*")) == there
     Path("rows.jsonl").write_text('{"text": "a [MASK]"}\n')
-    out, _ = run(spec, "run", "--mode=predict", "--input=rows.jsonl")
-    assert "probability" in out
+    predicts = ("--mode=predict", "--input=rows.jsonl")
+    out, error = run(spec, "run", *predicts)
+    assert "probability" in out and "not the code" not in error
     assert Path("run/code/focal.py").read_text() == Path("focal.py").read_text()
     _, error = run(spec, "run", short)  # the same command resumes
     assert "not the code" not in error
     Path("focal.py").write_text(Path("focal.py").read_text() + "# a change\n")
-    _, error = run(spec, "run", short)
-    assert "warning: not the code that this run began with: focal.py (" in error
+    for asked in (predicts, (short,)):
+        _, error = run(spec, "run", *asked)
+        assert "warning: not the code that this run began with: focal.py (" in error
 
 
 @pytest.mark.parametrize("field", OWN)
