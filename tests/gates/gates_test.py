@@ -74,10 +74,14 @@ def run(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        *((name, "one") for name in made.CONFIGS),
+        ("pretraining", "one"),
         *(
-            pytest.param("pretraining", place, marks=pytest.mark.slow)
-            for place in ("eight", "two_processes")
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                ("pretraining", "eight"),
+                ("pretraining", "two_processes"),
+                *((name, "one") for name in made.CONFIGS if name != "pretraining"),
+            ]
         ),
     ],
 )

@@ -104,7 +104,10 @@ sys.exit(main.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+@pytest.mark.parametrize(
+    "ending",
+    [*(pytest.param(x, marks=pytest.mark.slow) for x in ("csv", "tsv")), "jsonl"],
+)
 def test_killed_predict_resumes(micro, plain, source, ask, tmp_path, ending):
     """Rows that are appended to the input in between are answered, too."""
     target, longer = tmp_path / f"out.{ending}", tmp_path / "in.jsonl"

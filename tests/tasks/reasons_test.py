@@ -65,8 +65,9 @@ def slope(task, params, row, pieces, step=2e-3):
     [
         ("bert", "classification"),
         ("bert", "regression"),
-        ("modernbert", "classification"),  # it normalizes the words' vectors alone
-        ("electra", "classification"),
+        # It normalizes the words' vectors alone.
+        pytest.param("modernbert", "classification", marks=pytest.mark.slow),
+        pytest.param("electra", "classification", marks=pytest.mark.slow),
     ],
 )
 def test_scores_are_derivatives(made, family, kind):

@@ -57,6 +57,7 @@ def test_a_branch_needs_no_config_file_and_has_another_schedule(parent, tmp_path
     here(f"--workdir={tmp_path}")
 
 
+@pytest.mark.slow
 def test_a_branch_from_zero_has_the_data_from_the_start(micro, parent, tmp_path):
     more = ("--config.train.branch_step=zero", "--config.train.num_steps=3")
     path = parent / "checkpoints" / "10"
@@ -68,6 +69,7 @@ def test_a_branch_from_zero_has_the_data_from_the_start(micro, parent, tmp_path)
     assert abs(first[1] - there[11]) < abs(first[1] - there[1])
 
 
+@pytest.mark.slow
 def test_a_branch_may_have_other_data_of_the_same_text(micro, parent, tmp_path):
     branch = f"--config.train.branch_from={parent}@10"
     more = ("--config.corpus.short_seq_prob=0.9", "--config.corpus.dev_fraction=0.4")
@@ -77,6 +79,7 @@ def test_a_branch_may_have_other_data_of_the_same_text(micro, parent, tmp_path):
     assert data["folders"] != json.loads((parent / "data.json").read_text())["folders"]
 
 
+@pytest.mark.slow
 def test_a_branch_of_a_branch_has_its_own_start(micro, parent, tmp_path):
     zero = ("--config.train.branch_step=zero", "--config.train.num_steps=4")
     run(micro, tmp_path / "one", f"--config.train.branch_from={parent}@10", *zero)
@@ -116,6 +119,7 @@ def test_a_branch_that_does_not_fit_is_one_line(micro, parent, tmp_path, fields,
     assert all(word.format(parent=parent) in line for word in words)
 
 
+@pytest.mark.slow
 def test_decays_of_one_run_as_the_page_has_them(micro, parent, tmp_path):
     """Each begins to decay where it begins, and ends near 0."""
     page = Path(__file__).resolve().parents[2] / "docs" / "runs.md"

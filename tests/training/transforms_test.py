@@ -21,7 +21,7 @@ def with_metrics(loss, task):
     return changed
 
 
-@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("parts", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_metric_of_a_loss_is_logged_and_not_trained(
     micro, tmp_path, monkeypatch, parts
 ):

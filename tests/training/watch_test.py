@@ -21,7 +21,7 @@ def params(workdir, step):
     return flatten_dict(saved(workdir, step, "params")["params"], sep="/")
 
 
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_norms_are_those_of_the_checkpoints(micro, tmp_path, scan):
     run(micro, tmp_path, *SHORT, f"--config.model.scan_layers={scan}")
     first, second = metrics.read_metrics(tmp_path, "watch")
@@ -51,7 +51,7 @@ def test_watching_changes_no_number(micro, plain, tmp_path):
         assert [x["loss"] for x in one] == [x["loss"] for x in other]
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("seeds", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_function_sees_state_batch_and_metrics(micro, tmp_path, monkeypatch, seeds):
     def after(state, batch, numbers):
         return {

@@ -31,7 +31,7 @@ def schedule_free(optimizer, schedule, mask):
     return contrib.schedule_free(rule, schedule, b1=optimizer.beta1)
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("seeds", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_mean_is_evaluated_and_saved(micro, tmp_path, seeds):
     run(micro, tmp_path, EMA, *SAVES, f"--config.train.seeds={seeds}")
     for step in (2, 3, 4):
@@ -49,6 +49,7 @@ def test_the_mean_is_evaluated_and_saved(micro, tmp_path, seeds):
         assert json.loads(out)["loss"] == pytest.approx(scores(tmp_path)[4], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_mean_continues_to_the_bit(micro, tmp_path):
     once, branch = tmp_path / "once", tmp_path / "branch"
     run(micro, once, EMA, *SAVES)
@@ -59,7 +60,7 @@ def test_a_run_with_a_mean_continues_to_the_bit(micro, tmp_path):
     assert scores(branch)[4] == scores(once)[4]
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("seeds", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_schedule_free_weights_are_its_average(micro, tmp_path, monkeypatch, seeds):
     monkeypatch.setitem(OPTIMIZERS, "schedule_free", schedule_free)
     run(

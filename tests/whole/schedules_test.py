@@ -79,8 +79,13 @@ def get_config(config):
     "arguments",
     [
         (),
-        ("--config.train.micro_batches=2", "--config.model.scan_layers=True"),
-        ("--config.train.seeds=2", "--config.model.remat=full"),
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in (
+                ("--config.train.micro_batches=2", "--config.model.scan_layers=True"),
+                ("--config.train.seeds=2", "--config.model.remat=full"),
+            )
+        ),
     ],
     ids=str,
 )
@@ -105,6 +110,7 @@ def test_numbers_follow_the_step(micro, tmp_path, arguments):
     assert np.concatenate([np.ravel(x) for x in steps]).tolist() == [5.0] * layers
 
 
+@pytest.mark.slow
 def test_running_mean_has_the_step_of_the_student(micro, tmp_path, monkeypatch):
     def with_steps(loss, task):
         def changed(params, batch, key):
@@ -125,6 +131,7 @@ def test_running_mean_has_the_step_of_the_student(micro, tmp_path, monkeypatch):
     assert [line["seen"] for line in lines] == pytest.approx([0, 1, 2, 3])
 
 
+@pytest.mark.slow
 def test_losses_of_layers_beside_a_teacher_and_where_rows_compare(micro, tmp_path):
     """A teacher's share is of the task's losses, not of the layers'."""
     path = tmp_path / "sown_losses.py"
@@ -151,6 +158,7 @@ def test_losses_of_layers_beside_a_teacher_and_where_rows_compare(micro, tmp_pat
     assert "adds the loss balance, and embeddings compares rows" in error
 
 
+@pytest.mark.slow
 def test_adapters_read_the_step_of_their_own_run(micro, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(CODE.format(micro=micro))
@@ -194,7 +202,7 @@ def test_layers_of_a_user_that_are_wrong(micro, tmp_path, change, message):
     assert message in error_line(trace)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("parts", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_weights_of_an_objective_see_the_step(micro, tmp_path, parts):
     path = tmp_path / "mine.py"
     code = CODE.replace('found["masked_lm_loss"]}}', '1.0 * batch["step"].sum() + 1}}')
