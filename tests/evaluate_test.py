@@ -61,6 +61,7 @@ def test_each_text_is_scored_alone(plain, texts, tmp_path):
         assert line["perplexity"] == pytest.approx(math.exp(total / count), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_own_and_other_text_are_scored_together(plain, texts):
     (own,), _ = evaluate(plain)
     (alone,), _ = evaluate(plain, f"--config.corpus.sources=('{texts[1]}',)")

@@ -75,7 +75,10 @@ def test_worker_that_fails_or_dies_is_one_line(function, said):
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize("exception", [KeyboardInterrupt(), Interrupted(15)])
+@pytest.mark.parametrize(
+    "exception",
+    [KeyboardInterrupt(), pytest.param(Interrupted(15), marks=pytest.mark.slow)],
+)
 def test_interruption_ends_the_workers(exception):
     def items():
         yield from (0, 0, 1)  # on one core the map waits for all but the last

@@ -51,7 +51,8 @@ def test_watching_changes_no_number(micro, plain, tmp_path):
         assert [x["loss"] for x in one] == [x["loss"] for x in other]
 
 
-@pytest.mark.parametrize("seeds", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [1, 2])
 def test_a_function_sees_state_batch_and_metrics(micro, tmp_path, monkeypatch, seeds):
     def after(state, batch, numbers):
         return {

@@ -60,7 +60,8 @@ def test_a_run_with_a_mean_continues_to_the_bit(micro, tmp_path):
     assert scores(branch)[4] == scores(once)[4]
 
 
-@pytest.mark.parametrize("seeds", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [1, 2])
 def test_schedule_free_weights_are_its_average(micro, tmp_path, monkeypatch, seeds):
     monkeypatch.setitem(OPTIMIZERS, "schedule_free", schedule_free)
     run(

@@ -202,7 +202,8 @@ def test_layers_of_a_user_that_are_wrong(micro, tmp_path, change, message):
     assert message in error_line(trace)
 
 
-@pytest.mark.parametrize("parts", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [1, 2])
 def test_weights_of_an_objective_see_the_step(micro, tmp_path, parts):
     path = tmp_path / "mine.py"
     code = CODE.replace('found["masked_lm_loss"]}}', '1.0 * batch["step"].sum() + 1}}')
