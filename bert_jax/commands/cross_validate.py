@@ -20,11 +20,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from bert_jax import api
 from bert_jax.commands import command_line
 from bert_jax.data import texts
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
+
+_COLUMNS = ("text", "text_b", "label", "weight")  # fields of config.task
 
 
 def deal(rows: Sequence[Row], folds: int) -> list[int]:
@@ -89,29 +93,30 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def run(options: argparse.Namespace, given: dict[str, Any]) -> None:
-    """Trains on the parts in turn, and prints the scores.
+def read_rows(
+    options: argparse.Namespace, config: ConfigDict, group: str
+) -> tuple[list[Row], bool]:
+    """Reads the table.
 
     Args:
-      given: Values by field, and arguments of the config file.
+      group: Column whose equal values stay in one part. Empty means equal texts.
+
+    Returns:
+      The rows, and whether another part is needed to choose something on.
 
     Raises:
       UserError: An option, a field or the table is wrong, or has too few texts.
     """
-    arguments = {k: given.pop(k) for k in ("recipe", "model") if k in given}
-    group = given.pop("task.group", "")
-    config = api.make_config("finetune/text", given, **arguments)
     task = config.task
     if config.train.seeds > 1 or task.dev_fraction:
         raise UserError("train.seeds and task.dev_fraction: leave them out")
-    columns = {name: task[name] for name in ("text", "text_b", "label", "weight")}
     rows = texts.read_texts(
         options.table,
         task.kind,
         separator=task.label_separator,
         form=task.format,
         group=group,
-        **columns,
+        **{name: task[name] for name in _COLUMNS},
     )
     chooses = (
         task.calibration != "none"
@@ -123,6 +128,23 @@ def run(options: argparse.Namespace, given: dict[str, Any]) -> None:
         raise UserError(
             f"--folds={options.folds}: must be from {least} to the number of texts"
         )
+    return rows, bool(chooses)
+
+
+def run(options: argparse.Namespace, given: dict[str, Any]) -> None:
+    """Trains on the parts in turn, and prints the scores.
+
+    Args:
+      given: Values by field, and arguments of the config file.
+
+    Raises:
+      UserError: See `read_rows`. Also, the table has one class only.
+    """
+    arguments = {k: given.pop(k) for k in ("recipe", "model") if k in given}
+    group = given.pop("task.group", "")
+    config = api.make_config("finetune/text", given, **arguments)
+    task = config.task
+    rows, chooses = read_rows(options, config, group)
     found = {name for row in rows for name in texts.label_names(row["label"])}
     if task.kind != "regression" and not (task.labels or task.label_names):
         if len(found) < 2:
@@ -131,7 +153,7 @@ def run(options: argparse.Namespace, given: dict[str, Any]) -> None:
         given["task.labels"] = tuple(texts.sorted_labels(found))
     output = options.output / f"{options.folds}_folds"
     output.mkdir(parents=True, exist_ok=True)
-    names = [name for name, column in columns.items() if column]
+    names = [name for name in _COLUMNS if task[name]]
     given |= {"task.format": "", **{f"task.{name}": name for name in names}}
     kept = [{name: row[name] for name in names} for row in rows]
     parts = deal(rows, options.folds)

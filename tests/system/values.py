@@ -101,10 +101,15 @@ def functions(text: str) -> Iterator[str]:
 
 
 def reads(text: str, group: str, field: str) -> bool:
-    """Returns whether code reads a field, as GROUP.FIELD or by its name."""
+    """Returns whether code reads a field, as GROUP.FIELD or by its name.
+
+    An object's own attribute of this name, such as an estimator's, is not a field.
+    """
     for node in ast.walk(ast.parse(text)):
         match node:
-            case ast.Attribute(value=owner, attr=name) if name == field:
+            case ast.Attribute(value=ast.Name("self")):
+                pass
+            case ast.Attribute(value=owner, attr=name, ctx=ast.Load()) if name == field:
                 last = getattr(owner, "attr", getattr(owner, "id", ""))
                 # The fields of a task are also its options.
                 if not group or last in (
