@@ -397,9 +397,9 @@ class Bert:
     @functools.cached_property
     def _embedding(self) -> Answerer:
         """The answerer of `_text_vectors`."""
-        model, own = self.config, ("architecture", "layer", "positions")
+        model, parts = self.config, ("architecture", "layer", "positions")
         config = configuration.with_defaults("embeddings", model.architecture)
-        config.model.update({name: getattr(model, name) for name in own})
+        config.model.update({name: getattr(model, name) for name in parts})
         config.init_from = os.fspath(self._path)
         task, params, _ = self._task_of(config)
         return self._answerer(_Vectors(task), params)

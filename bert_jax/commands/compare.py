@@ -110,8 +110,8 @@ def difference(setting: Setting, other: Setting) -> tuple[float, float, float, i
       interval, and the number of these seeds. It has no ends where these are too few,
       or all differ by the same.
     """
-    own, others = setting.scores, other.scores
-    pairs = [own[seed] - others[seed] for seed in own if seed in others]
+    scores, others = setting.scores, other.scores
+    pairs = [scores[seed] - others[seed] for seed in scores if seed in others]
     mean = statistics.fmean(pairs) if pairs else setting.mean - other.mean
     ends = interval(pairs)
     if pairs and max(pairs) - min(pairs) < _SAME:

@@ -109,7 +109,7 @@ def complete_config(
 def _tuples(value: Any) -> Any:
     """Turns JSON's lists back into tuples."""
     if isinstance(value, Mapping):
-        return {name: _tuples(each) for name, each in value.items()}
+        return {name: _tuples(item) for name, item in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
@@ -126,9 +126,9 @@ def _no_field(config: ConfigDict, path: str, shown: str) -> UserError:
         return UserError(f"{shown}: no such field{meant}")
     group = config.get(path.partition(".")[0])
     known = group if isinstance(group, ConfigDict) else config
-    own = "" if shown.startswith("--") else "; one of your own is a config.field.Field"
+    hint = "" if shown.startswith("--") else "; one of your own is a config.field.Field"
     return UserError(
-        f"{shown}: no such field; there are {', '.join(sorted(known))}{own}"
+        f"{shown}: no such field; there are {', '.join(sorted(known))}{hint}"
     )
 
 

@@ -120,14 +120,14 @@ def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None
         log.warning("exported without %s", ", ".join(weights.left_over))
     ours = ("einsum", "fused", "post_norm", "learnt")
     brought = family.registry_entries
-    own = [  # components from a config file that the model computes with
+    custom = [  # components from a config file that the model computes with
         f"{field} {name}"
         for field in ("attention", "layer", "positions")
         if (name := getattr(weights.config, field)) not in ours
         and name not in brought.get(f"model.{field}", ())
     ]
-    if own:
-        why = f"Hugging Face's BERT has no {' and '.join(own)} of your own"
+    if custom:
+        why = f"Hugging Face's BERT has no {' and '.join(custom)} of your own"
     elif task and not family.model_type:
         why = "Hugging Face has no such model"
     elif task and (found := table.export_error(task)):
@@ -151,9 +151,9 @@ def divide_logits(weights: Weights, temperature: float) -> Weights:
     head = dict(weights.params["sequence_classification"])
     for name in {"kernel", "bias"} & head.keys():
         head[name] = np.asarray(head[name] / temperature, np.float32)
-    own = {"sequence_classification": head}
-    learned = weights.learned and {**weights.learned, **own}
-    params = {**weights.params, **own}
+    divided = {"sequence_classification": head}
+    learned = weights.learned and {**weights.learned, **divided}
+    params = {**weights.params, **divided}
     return dataclasses.replace(weights, params=params, learned=learned)
 
 
@@ -232,9 +232,9 @@ def _results(tag: str, scores: Mapping[str, Mapping[str, float]]) -> list[dict]:
         {
             "task": {"type": tag},
             "dataset": {"name": split, "type": split},
-            "metrics": [{"type": n, "value": round(x, 4)} for n, x in each.items()],
+            "metrics": [{"type": n, "value": round(x, 4)} for n, x in values.items()],
         }
-        for split, each in scores.items()
+        for split, values in scores.items()
     ]
 
 

@@ -83,9 +83,9 @@ class Weights:
             return self
         order, params = [self.labels.index(label) for label in labels], {**self.params}
         for head in params.keys() & {*LABELLED_HEADS}:
-            own = {name: params[head][name] for name in ("kernel", "bias")}
+            arrays = {name: params[head][name] for name in ("kernel", "bias")}
             params[head] = params[head] | {
-                name: x[..., order] for name, x in own.items()
+                name: x[..., order] for name, x in arrays.items()
             }
         return dataclasses.replace(self, params=params, labels=tuple(labels))
 
@@ -382,9 +382,9 @@ class Layout:
                 f"{', '.join(self.architectures)}"
             )
         # Files with one head often have everything from pre-training. Nothing is lost.
-        own = set(self.architectures[architecture])
+        needed = set(self.architectures[architecture])
         for name, other in self.architectures.items():
-            if own < set(other) == set(parts):
+            if needed < set(other) == set(parts):
                 architecture = name
         return Weights(
             config=config,
@@ -481,23 +481,23 @@ class Layout:
         name = named_architecture(fields)
         # A model without a head needs no pooler: it may be untrained and left out.
         there = {
-            architecture: {*own} - {"pooler"}
-            for architecture, own in self.architectures.items()
-            if {*own} <= parts.keys() or {*own} == {"pooler"}
+            architecture: {*needed} - {"pooler"}
+            for architecture, needed in self.architectures.items()
+            if {*needed} <= parts.keys() or {*needed} == {"pooler"}
         }
         if there.get(name):
             return name
         # What it names is not there, so its tensors are not another head's either.
         absent = {*self.architectures.get(name, ())} - {"pooler", *self.shared}
-        own_names = self._names(absent, config)
+        absent_names = self._names(absent, config)
 
         def count_explained(architecture: str) -> tuple[int, int, bool]:
             used = parts.keys() & {*there[architecture], "pooler", *self.shared}
-            names = {n for part in used for n in parts[part]} - own_names
+            names = {n for part in used for n in parts[part]} - absent_names
             heads = [
                 x
                 for x in there[architecture]
-                if {*parts[x]} - own_names or not parts[x]
+                if {*parts[x]} - absent_names or not parts[x]
             ]
             return len(names), len(heads), architecture == name
 
@@ -506,7 +506,7 @@ class Layout:
     def _names(self, parts: Collection[str], config: BertConfig) -> set[str]:
         """Returns the names of the tensors of parts."""
         every = (self.parameters(part, config) for part in parts)
-        return {each.name for each in itertools.chain(*every)} - {""}
+        return {parameter.name for parameter in itertools.chain(*every)} - {""}
 
     def _check_trunk(
         self, tensors: Tensors, left_over: Collection[str], config: BertConfig

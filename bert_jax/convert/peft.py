@@ -200,23 +200,25 @@ def _collect_learned(
     """Returns the adapters by their module in `transformers`, and the tensors of all
     else that has learned. None means that `transformers` lacks one of these, or that
     PEFT would save the embeddings with it, as with the masked LM's."""
-    layout, own = FAMILIES[weights.config.architecture].layout, weights.learned
+    layout, learned = FAMILIES[weights.config.architecture].layout, weights.learned
     parts = layout.architectures[weights.architecture]
     bare = not {*parts} - {"pooler"}
     adapted: dict[str, _Group] = {}
     saved: dict[str, Array] = {}
-    flat = {path: np.asarray(x) for path, x in flatten_dict(own).items()}
+    flat = {path: np.asarray(x) for path, x in flatten_dict(learned).items()}
     for part in ("bert", *parts):
-        for each in layout.parameters(part, weights.config, len(weights.labels)):
-            name = each.name.removeprefix(layout.prefix) if bare else each.name
-            path = (lora.NAME, *each.path[:-1])
-            if each.path[-1] == "kernel" and (*path, "a") in flat:
+        for parameter in layout.parameters(part, weights.config, len(weights.labels)):
+            name = (
+                parameter.name.removeprefix(layout.prefix) if bare else parameter.name
+            )
+            path = (lora.NAME, *parameter.path[:-1])
+            if parameter.path[-1] == "kernel" and (*path, "a") in flat:
                 group = adapted.setdefault(name.removesuffix(".weight"), [])
-                group.append((each, flat[*path, "a"], flat[*path, "b"]))
-            elif each.path in flat and (not name or part == "masked_lm"):
+                group.append((parameter, flat[*path, "a"], flat[*path, "b"]))
+            elif parameter.path in flat and (not name or part == "masked_lm"):
                 return None
-            elif each.path in flat:
-                saved[name] = each.convert_to_torch(flat[each.path])
+            elif parameter.path in flat:
+                saved[name] = parameter.convert_to_torch(flat[parameter.path])
     return adapted, saved
 
 

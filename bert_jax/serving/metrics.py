@@ -27,15 +27,15 @@ class Metrics:
           cut: Function that returns the number of texts that were too long.
         """
         self._path, self._registry = path, CollectorRegistry()
-        own: dict[str, Any] = {"registry": self._registry}
+        shared: dict[str, Any] = {"registry": self._registry}
         self._answers = Counter(
-            "bert_requests", f"Answers of {path}", ["status"], **own
+            "bert_requests", f"Answers of {path}", ["status"], **shared
         )
-        self._seconds = Histogram("bert_request_seconds", "Time to an answer", **own)
-        self.rows = Counter("bert_rows", "Rows that were answered", **own)
-        Gauge("bert_queued_rows", "Rows that wait", **own).set_function(queued)
+        self._seconds = Histogram("bert_request_seconds", "Time to an answer", **shared)
+        self.rows = Counter("bert_rows", "Rows that were answered", **shared)
+        Gauge("bert_queued_rows", "Rows that wait", **shared).set_function(queued)
         about = "Texts longer than the model reads, cut or split since the start"
-        Gauge("bert_cut_texts", about, **own).set_function(cut)
+        Gauge("bert_cut_texts", about, **shared).set_function(cut)
 
     def response(self) -> Response:
         """Returns the answer to /metrics."""

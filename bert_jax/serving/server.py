@@ -190,8 +190,10 @@ def _check_source(request: Request, host: str, *hosts: str) -> None:
         if _strip_address(name) not in map(_strip_address, ("localhost", host, *hosts)):
             adds = "not this server's name; --config.serve.hosts=\"('NAME',)\" adds it"
             raise HTTPException(421, f"Host {name[:100]}: {adds}") from None
-    own = origin in (None, f"http://{name}", f"https://{name}")
-    if not own and _strip_address(str(origin)) not in map(_strip_address, hosts):
+    is_same_origin = origin in (None, f"http://{name}", f"https://{name}")
+    if not is_same_origin and _strip_address(str(origin)) not in map(
+        _strip_address, hosts
+    ):
         adds = (
             "pages of others may not call; --config.serve.hosts=\"('NAME',)\" adds one"
         )

@@ -160,7 +160,7 @@ def token_scores(
         values["unigram_loss"] = -jnp.asarray(unigrams)[ids]
         values["unigram_accuracy"] = ids == np.argmax(unigrams)
     total = jnp.sum(weights)
-    return {name: (jnp.sum(weights * each), total) for name, each in values.items()}
+    return {name: (jnp.sum(weights * value), total) for name, value in values.items()}
 
 
 def lm_table(

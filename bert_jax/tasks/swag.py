@@ -119,8 +119,8 @@ class Swag(TaskDefinition):
         endings = self.text.tokenize(texts, offsets=False)
         features = []
         for index, (row, a) in enumerate(zip(rows, contexts, strict=True)):
-            own = itertools.islice(endings, len(row["endings"]))
-            sequences = [self.text.sequence(a.ids, b.ids, split) for b in own]
+            row_endings = itertools.islice(endings, len(row["endings"]))
+            sequences = [self.text.sequence(a.ids, b.ids, split) for b in row_endings]
             columns: dict[str, Any] = {**self.text.group(sequences, max_endings)}
             if labelled:
                 columns["label"] = row["label"]

@@ -298,8 +298,8 @@ class Step:
         for transform in self._transforms:
             self._weights = with_divisors(self._weights, transform.divisors)
         given = task.constants()
-        own = {"average", *params, *(base.abstract if base else ())}
-        if both := given.keys() & own:
+        taken = {"average", *params, *(base.abstract if base else ())}
+        if both := given.keys() & taken:
             raise UserError(f"Task.constants: {min(both)} is a part of the model's own")
         self.constant_values = nn.meta.unbox(given)
         self._abstract_constants = sharding.abstract_arrays(given, mesh)
@@ -451,9 +451,9 @@ class Step:
 
     def parameter_counts(self) -> tuple[int, int]:
         """Returns the numbers of a seed's parameters: the model's, those that learn."""
-        own, base = self.abstract.params, self._base
-        learning = split_params(own, self._learns)[0]
-        whole = own if base is None else join(own, base.abstract)
+        params, base = self.abstract.params, self._base
+        learning = split_params(params, self._learns)[0]
+        whole = params if base is None else join(params, base.abstract)
         return count_parameters(whole), count_parameters(learning)
 
     def compiled(

@@ -123,8 +123,8 @@ def _convert_value(feature: Any, value: Any) -> Any:
         return feature.int2str(int(value)) if value >= 0 else None
     feature = getattr(feature, "feature", feature)  # of a list's items
     if isinstance(value, dict):
-        own = feature or {}
-        types = {name: own[name] for name in value if name in own}
+        features = feature or {}
+        types = {name: features[name] for name in value if name in features}
         return {
             name: _convert_value(types.get(name), item) for name, item in value.items()
         }
