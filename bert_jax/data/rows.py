@@ -164,7 +164,7 @@ class Rows:
         def batch(indices: Int[np.ndarray, "batch"]) -> Batch:
             return self.training_batch(indices, rows, limit, to_limit)
 
-        import grain  # slow, and not needed for inference
+        import grain  # slow, and inference does without it
 
         order = grain.MapDataset.range(len(self)).seed(seed).shuffle().repeat(EPOCHS)
         return read_ahead(order.batch(size).map(batch)[step:])
@@ -201,7 +201,7 @@ class Rows:
 
 def read_ahead(batches: Any) -> Iterator[Batch]:
     """Iterates over a `grain.MapDataset` of batches, and reads some in advance."""
-    import grain  # slow, and not needed for inference
+    import grain  # slow, and inference does without it
 
     # With few cores a second reader only slows the step down.
     threads = min(4, max(1, workers.available_cores() // 2))
