@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes, signals, storage
+from bert_jax.runtime import processes, signals, storage, untrusted
 from bert_jax.tasks import row_files
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ def _read_unfinished(
       UserError: It belongs to other work than `mine`.
     """
     found = _complete_rows(part, target)
-    there = json.loads(made_by.read_text()) if found[0] else mine
+    there = untrusted.read_object(made_by) if found[0] else mine
     names = sorted(there.keys() | mine.keys())
     if differing := [n for n in names if there.get(n) != mine.get(n)]:
         raise UserError(

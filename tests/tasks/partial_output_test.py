@@ -220,6 +220,15 @@ def test_part_of_another_program_is_not_overwritten(source, ask, tmp_path):
     assert part.read_text() == "half a download"
 
 
+def test_damaged_record_of_a_part_is_one_line(source, ask, tmp_path):
+    part = tmp_path / "out.jsonl.part"
+    part.write_text('{"text": "a"}\n')
+    part.with_name("out.jsonl.part.json").write_text('{"the inp')
+    said = ask(source, "out.jsonl", status=2)
+    assert said.count("\n") == 1 and f"error: {part}.json: not JSON" in said
+    assert part.read_text() == '{"text": "a"}\n'
+
+
 def test_part_is_written_by_one_process(source, ask, tmp_path):
     with (tmp_path / "out.jsonl.part").open("w") as part:
         fcntl.flock(part, fcntl.LOCK_EX)  # as another process would
