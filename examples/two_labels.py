@@ -35,8 +35,16 @@ class TwoLabels(TaskDefinition):
     def read_rows(self, split):
         file, needed = self.split_file(split), ("text", *COLUMNS)
         wanted = ColumnSpec(("text",) if split == "test" else needed)
-        rows = read_table(file, wanted) if file else ()
-        return [row | {"where": where} for where, row in rows] if file else None
+        rows = []
+        for where, fields in read_table(file, wanted) if file else ():
+            row = {"text": fields["text"], "where": where}
+            for column in COLUMNS:
+                label = fields.get(column)
+                row[column] = None if label in (None, "") else str(label)
+                if split != "test" and row[column] is None:
+                    raise UserError(f"{where}: has no {column}; every row needs one")
+            rows.append(row)
+        return rows if file else None
 
     def parse_row(self, row):
         return {"text": require_text(row, "text")}
@@ -56,12 +64,12 @@ class TwoLabels(TaskDefinition):
         for column in COLUMNS:
             names, _ = self.classes(column)
             for row in numbered:
-                if row.get(column, names[0]) not in names:
+                if row[column] is not None and row[column] not in names:
                     raise UserError(
                         f"{row['where']}: {column} is {row[column]!r:.60}; the "
                         f"training data has {', '.join(names):.200}"
                     )
-                row[column] = names.index(row[column]) if column in row else -1
+                row[column] = -1 if row[column] is None else names.index(row[column])
         return numbered
 
     def encode(self, rows, split):

@@ -271,7 +271,7 @@ TASK: dict[str, Field] = {
     "task.positive_label": Field(
         "",
         doc="Class of two that F1, average precision, ROC AUC and a threshold are of. "
-        "Empty means the second: numbers by value, names alphabetically.",
+        "Empty means the second: integers by value, others alphabetically.",
     ),
     "task.min_precision": Field(
         0.0,
@@ -416,15 +416,14 @@ _FILES = f"{_ALL} train_file dev_file test_file dev_fraction"
 _CLASSES = "labels texts_per_row"
 _TEXTS = (
     "kind truncation windows window_overlap window_logits label_smoothing "
-    "calibration min_precision"
+    "calibration min_precision positive_label"
 )
 TASKS = {
     "pretraining": f"objective nsp_loss {_TEACHER}",
     **dict.fromkeys(GLUE, f"{_ALL} data_dir {_CLASSES}"),
     "imdb": f"{_ALL} data_dir dev_fraction {_CLASSES} {_TEXTS}",
     "text": f"{_FILES} {_CLASSES} {_TEXTS} format text text_b label group "
-    "class_weights weight weighted_scores label_separator label_names "
-    "positive_label",
+    "class_weights weight weighted_scores label_separator label_names",
     "ner": f"{_FILES} labels token_column tag_column scheme crf tag_scheme "
     "document_context words",
     "squad": f"{_ALL} train_file dev_file dev_fraction null_answers doc_stride "

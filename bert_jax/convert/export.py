@@ -4,7 +4,7 @@ import dataclasses
 import json
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from bert_jax import tokenization
 from bert_jax.convert import onnx_graph, peft, sentence_transformers
 from bert_jax.convert.layout import Weights
 from bert_jax.convert.tensors import WEIGHTS
-from bert_jax.data.texts import positive_label
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
@@ -157,6 +156,24 @@ def divide_logits(weights: Weights, temperature: float) -> Weights:
     return dataclasses.replace(weights, params=params, learned=learned)
 
 
+def rename_labels(
+    provenance: Mapping[str, Any], labels: Sequence[str]
+) -> dict[str, Any]:
+    """Returns an export's provenance with the labels that `id2label` has now, which may
+    be better names: in the config, and those of fitted thresholds."""
+    config = dict(provenance.get("config") or {})
+    task, fitted = dict(config.get("task", {})), dict(provenance.get("task", {}))
+    names = dict(zip(task.get("labels", ()), labels, strict=False))
+    if not names or len(names) != len(labels):
+        return dict(provenance)
+    task["labels"] = [*names.values()]
+    if positive := task.get("positive_label"):
+        task["positive_label"] = names.get(positive, positive)
+    if thresholds := fitted.get("thresholds"):
+        fitted["thresholds"] = {names.get(n, n): x for n, x in thresholds.items()}
+    return {**provenance, "config": {**config, "task": task}, "task": fitted}
+
+
 def require_empty(folder: Path) -> None:
     """Raises UserError if a folder to write has files, or is a file."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -293,14 +310,10 @@ model = {what}.from_pretrained({json.dumps(name)})
     if weights.vectors is not None:
         text += _vectors_card(name, weights)
     if thresholds := provenance.get("task", {}).get("thresholds"):
-        least = sigmoid(np.asarray(thresholds, np.float64))
+        least = sigmoid(np.array([*thresholds.values()], np.float64))
         text += "\nA label is given from this probability on, fitted on dev:\n\n"
         text += "| label | from |\n| --- | --- |\n"
-        labels = weights.labels
-        if len(least) < len(labels):  # of two classes
-            chosen = config.get("task", {}).get("positive_label", "")
-            labels = (positive_label(labels, chosen),)
-        pairs = zip(labels, least, strict=True)
+        pairs = zip(thresholds, least, strict=True)
         text += "".join(f"| {label} | {value:.4f} |\n" for label, value in pairs)
     for split, scores in provenance.get("scores", {}).items():
         text += f"\nScores on {split}:\n\n| score | value |\n| --- | --- |\n"

@@ -286,12 +286,7 @@ class HuggingFace(Source):
         return layout.KINDS.get(self._fields.get("problem_type") or "")
 
     def run_config(self) -> dict[str, Any] | None:
-        config: dict[str, Any] | None = self._provenance().get("config")
-        labels = (config or {}).get("task", {}).get("labels", ())
-        named = self.labels()
-        if config and labels and len(named) == len(labels):
-            config["task"]["labels"] = list(named)  # they may have better names now
-        return config
+        return self._provenance().get("config")
 
     def text_vectors(self) -> TextVectors | None:
         positions = self.config().max_position_embeddings
@@ -328,7 +323,9 @@ class HuggingFace(Source):
         the model since, which keeps our field and adds its version."""
         recorded = self._fields.get(export.PROVENANCE)
         is_ours = "transformers_version" not in self._fields
-        return recorded if isinstance(recorded, dict) and is_ours else {}
+        if not isinstance(recorded, dict) or not is_ours:
+            return {}
+        return export.rename_labels(recorded, self.labels())
 
 
 class Peft(HuggingFace):

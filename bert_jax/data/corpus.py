@@ -75,7 +75,8 @@ def read_documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Documen
     for number, source in enumerate(sources):
         has_text = False
         for document in _read(source, data_dir):
-            if not isinstance(document, Document) or document.form not in FORMS:
+            is_one = isinstance(document, Document) and isinstance(document.text, str)
+            if not is_one or document.form not in FORMS:
                 raise UserError(
                     f"{source}: its reader yields {document!r:.80}; yield "
                     f"Document(text, form), with a form of {', '.join(FORMS)}"

@@ -243,7 +243,9 @@ def positive_label(labels: Sequence[str], chosen: str = "") -> str:
     Args:
       chosen: `task.positive_label`. Empty means the second, by `sorted_labels`.
     """
-    return chosen or sorted_labels({*labels})[1]
+    if chosen in labels:
+        return chosen
+    return label_name(chosen) or sorted_labels({*labels})[1]
 
 
 def label_name(value: str) -> str:
@@ -283,7 +285,7 @@ def label_warnings(counts: Mapping[str, int], kind: str) -> list[str]:
     if kind == "classification" and seem_scores:
         lines.append(
             "the labels are numbers with fractions, such as "
-            f"{max(sorted(counts), key=len)}, here {len(counts)} classes; if they are "
+            f"{max(sorted(numbers), key=len)}, here {len(counts)} classes; if they are "
             "scores, set --config.task.kind=regression"
         )
     return lines

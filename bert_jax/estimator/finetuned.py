@@ -186,6 +186,8 @@ class BertClassifier(ClassifierMixin, _FineTuned):
             pairs = zip(self._names, names, strict=True)
             given["task.label_names"] = tuple(map("=".join, pairs))
             self._names = names
+        if len(self.classes_) == 2 and not self._is_multilabel:
+            given["task.positive_label"] = self._names[1]  # as scikit-learn's scores
         kind = "multilabel" if self._is_multilabel else "classification"
         return self._fit_rows(kind, rows, given)
 

@@ -1,6 +1,6 @@
 """Probabilities that mean what they say (Guo et al. 2017), fitted on held-out rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -90,16 +90,12 @@ def sigmoid(logits: Float[np.ndarray, " labels"]) -> Float[np.ndarray, " labels"
     return np.exp(-np.logaddexp(0.0, -logits))
 
 
-def describe(fitted: Mapping[str, Any], names: Sequence[str]) -> str:
+def describe(fitted: Mapping[str, Any]) -> str:
     """Returns what a report says of fitted values: the probability from which each
-    label is given, and whether the rows determined the temperature.
-
-    Args:
-      names: Labels of the thresholds.
-    """
+    label is given, and whether the rows determined the temperature."""
     if thresholds := fitted.get("thresholds"):
-        shares = sigmoid(np.asarray(thresholds, np.float64))
-        pairs = zip(names, shares.tolist(), strict=True)
+        shares = sigmoid(np.array([*thresholds.values()], np.float64))
+        pairs = zip(thresholds, shares.tolist(), strict=True)
         given = ", ".join(f"{name} {share:.4g}" for name, share in pairs)
         return f"least probability at which a label is given, fitted on dev: {given}"
     if (heat := fitted.get("temperature")) in TEMPERATURES:

@@ -107,8 +107,14 @@ class Text(TaskDefinition):
                 f"there are {len(self.labels)}, or for config.task.kind=multilabel"
             )
         positive = self.options.positive_label
-        is_one_of_two = positive in self.labels and len(self.labels) == 2
-        if positive and self.labels and not is_one_of_two:
+        if (
+            positive
+            and self.labels
+            and not (
+                len(self.labels) == 2
+                and texts.positive_label(self.labels, positive) in self.labels
+            )
+        ):
             raise UserError(
                 f"config.task.positive_label={positive}: must be one of two classes; "
                 f"there are {', '.join(map(repr, self.labels)):.200}"
@@ -266,7 +272,8 @@ class Text(TaskDefinition):
         if width and not self.options.label_names:
             what = "train: lists of 0 and 1, read by index (task.label_names names it)"
             self.text.notices[what] = len(rows)
-        for line in texts.label_warnings(counts, self.kind):
+        kind = "" if self.options.label_names else self.kind  # named ones are classes
+        for line in texts.label_warnings(counts, kind):
             log.warning("warning: %s: %s", self.options.train_file, line)
         if self.options.label_names:
             named = self._name_labels(names)
@@ -397,35 +404,39 @@ class Text(TaskDefinition):
         if what == "temperature":
             value: Any = calibration.fit_temperature(logits, targets)
         else:
+            names = self.labels
             if self.kind == "classification":
-                logits = self._margins(logits)[:, None]
+                logits = self._margins(logits, self._positive)[:, None]
                 targets = (targets[:, None] == self._positive).astype(int)
+                names = (self.labels[self._positive],)
             columns = zip(logits.T, targets.T, strict=True)
             least = self.options.min_precision
-            value = [calibration.best_threshold(*each, least) for each in columns]
+            found = (calibration.best_threshold(*column, least) for column in columns)
+            value = dict(zip(names, found, strict=True))
         return {what: value}
 
     @property
     def _positive(self) -> int:
         """The index of the positive class of two."""
-        name = texts.positive_label(self.labels, self.options.positive_label)
-        return self.labels.index(name)
+        return self.labels.index(
+            texts.positive_label(self.labels, self.options.positive_label)
+        )
 
-    def _margins(self, logits: Float[np.ndarray, "*rows classes"]) -> Any:
-        """Returns by how much the positive class of two is ahead, [*rows]."""
-        positive = self._positive
-        return logits[..., positive] - logits[..., 1 - positive]
+    def _margins(self, logits: Float[np.ndarray, "*rows classes"], index: int) -> Any:
+        """Returns by how much one of two classes is ahead, [*rows]."""
+        return logits[..., index] - logits[..., 1 - index]
 
     def guess(self, answer: np.ndarray) -> int | float | tuple[int, ...]:
         """Turns logits into a label. Multilabel predicts labels from 0.5 on, or from
         the fitted thresholds, as the positive class of two."""
+        thresholds = self.fitted.get("thresholds", {})
         if self.kind == "classification":
-            if "thresholds" not in self.fitted:
-                return int(np.argmax(answer))
-            ahead = self._margins(answer) >= self.fitted["thresholds"][0]
-            return self._positive if ahead else 1 - self._positive
+            for name, least in thresholds.items():  # of the class it was fitted for
+                index = self.labels.index(name)
+                return index if self._margins(answer, index) >= least else 1 - index
+            return int(np.argmax(answer))
         if self.kind == "multilabel":
-            given = answer >= np.array(self.fitted.get("thresholds", 0.0))
+            given = answer >= np.array([thresholds.get(x, 0.0) for x in self.labels])
             return tuple(given.astype(int).tolist())
         return float(answer[0])
 
@@ -487,7 +498,7 @@ class Text(TaskDefinition):
         found = {x: functions[x](*given) for x in asked if x in functions}
         ranked = [name for name in asked if name in RANKED]
         if ranked and 0 < labels.sum() < len(labels):
-            margins = self._margins(np.array(answers))
+            margins = self._margins(np.array(answers), self._positive)
             found |= {x: RANKED[x](labels, margins, *given[2:]) for x in ranked}
         if "macro_f1" in found:
             each = scores.f1_of_each(labels, guesses, len(names), *given[2:]).tolist()
@@ -532,9 +543,7 @@ class Text(TaskDefinition):
         `calibration.describe`."""
         few = len(self.labels) <= _SHOWN
         shown = [self.class_tables(rows, answers)] if few else []
-        two = self.kind == "classification" and len(self.labels) == 2
-        names = (self.labels[self._positive],) if two else self.labels
-        shown.append(calibration.describe(self.fitted, names))
+        shown.append(calibration.describe(self.fitted))
         return "\n\n".join(filter(None, shown))
 
     def class_tables(self, rows: Sequence[Row], answers: Answers) -> str:

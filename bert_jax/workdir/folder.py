@@ -134,11 +134,15 @@ def changed_code_warning(
     that all are, or that the run has no copy.
 
     Args:
-      may_add: Whether files may be there that the copy lacks.
+      may_add: Whether files may be there that the copy lacks, and the package's own
+        configs, of which a run that answers takes nothing, may differ.
     """
-    if not (workdir / CODE).exists():
-        return ""
-    copies = {name: workdir / CODE / name for name in code}
+    kept = workdir if (workdir / CODE).exists() else workdir.parent
+    if not has_config(kept) or not (kept / CODE).exists():
+        return ""  # not the copy of a run, nor of all its seeds
+    copies = {name: kept / CODE / name for name in code}
+    if may_add:
+        copies = {n: x for n, x in copies.items() if not n.startswith("configs/")}
     changed = [
         name
         for name, copy in copies.items()
@@ -148,7 +152,7 @@ def changed_code_warning(
         return ""
     return (
         f"warning: not the code that this run began with: {', '.join(changed)} (a copy "
-        f"is in {workdir}/{CODE})"
+        f"is in {kept}/{CODE})"
     )
 
 

@@ -73,9 +73,28 @@ def test_classifier_is_divided_by_its_temperature(make_folder, tmp_path, monkeyp
     assert equal(back.params["bert"], found.params["bert"])
 
 
+def test_labels_that_are_renamed_in_an_export_keep_their_thresholds(
+    make_folder, tmp_path
+):
+    found = weights.read_weights(make_folder(CLASSIFIER))
+    task = {"name": "text", "labels": list(found.labels), "positive_label": "LABEL_1"}
+    facts = {"config": {"task": task}, "task": {"thresholds": {"LABEL_1": 0.5}}}
+    export.export_folder(found, None, tmp_path / "new", facts)
+    path = tmp_path / "new" / "config.json"
+    fields = json.loads(path.read_text())
+    fields["id2label"] = {"0": "z", "1": "y", "2": "x"}
+    path.write_text(json.dumps(fields))
+    source = weights.find_source(tmp_path / "new")
+    for _ in range(2):  # asked again, they are the same
+        task = source.run_config()["task"]
+        assert (task["labels"], task["positive_label"]) == (["z", "y", "x"], "y")
+        assert source.read().provenance["task"] == {"thresholds": {"y": 0.5}}
+
+
 def test_card_has_the_thresholds_and_how_vectors_are_made(make_folder, tmp_path):
     found = weights.read_weights(make_folder(CLASSIFIER))
-    facts = {"task": {"thresholds": [0.0, 1.0, -1.0]}}
+    thresholds = {"LABEL_0": 0.0, "LABEL_1": 1.0, "LABEL_2": -1.0}
+    facts = {"task": {"thresholds": thresholds}}
     export.export_folder(found, None, tmp_path / "labels", facts)
     card = (tmp_path / "labels" / "README.md").read_text()
     assert "| LABEL_0 | 0.5000 |" in card and "| LABEL_1 | 0.7311 |" in card

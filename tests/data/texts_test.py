@@ -12,6 +12,7 @@ from bert_jax.data.texts import (
     group_name,
     hold_out,
     label_warnings,
+    positive_label,
     read_folders,
     read_texts,
     sorted_labels,
@@ -101,6 +102,13 @@ def test_labels_that_are_none(tmp_path, kind, value, words):
     good = {"classification": "a", "regression": 1, "multilabel": ["a"]}[kind]
     message = error_line(labels, path, [good, value], kind)
     assert message.startswith(f"{path}:2: ") and words in message
+
+
+def test_positive_label():
+    assert positive_label(["10", "2"]) == "10"
+    assert positive_label(["b", "a"]) == "b"
+    assert positive_label(["1", "0"], "0.0") == "0"
+    assert positive_label(["2.0", "10.0"], "10.0") == "10.0"
 
 
 def test_labels_that_may_be_none_or_the_same():

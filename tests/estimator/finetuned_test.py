@@ -165,6 +165,7 @@ def test_random_state_is_as_in_scikit_learn(random_state, same, fitted):
     [
         (["World", "Sports"], ["0=Sports", "1=World"]),
         ([1, 0], ["0=0", "1=1"]),
+        ([10.0, 2.0], ["0=2.0", "1=10.0"]),
         (["a=b, 'c'", "d"], ["0=a=b, 'c'", "1=d"]),
         (["", "a"], []),
         (["a ", "a"], []),
@@ -173,6 +174,8 @@ def test_random_state_is_as_in_scikit_learn(random_state, same, fitted):
 def test_report_has_the_names_of_classes(classes, names, fitted):
     config = fitted(BertClassifier(), [classes[i % 2] for i in range(8)])
     assert [*config.task.label_names] == names
+    # The larger one, as in scikit-learn's scores.
+    assert config.task.positive_label == (names or ["0=0", "1=1"])[1].partition("=")[2]
 
 
 @pytest.mark.parametrize(

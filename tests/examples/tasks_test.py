@@ -148,6 +148,10 @@ def test_two_labels_of_a_text(two_columns):
             assert answer[name] == max(shares, key=shares.__getitem__)
         right.append((answer["tone"], answer["topic"]) == (tone, topic))
     assert np.mean(right) == pytest.approx(scores["accuracy"])
+    test = [{"text": "a", "topic": "sea", "tone": None}, {"text": "b"}]
+    Path("test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in test))
+    more = ("--mode=evaluate", "--config.task.test_file=test.jsonl")
+    run(path("two_labels"), "run", *more, "--config.evaluate.splits=('test',)")
     Path("other.csv").write_text("text,topic,tone\na,sea,odd\n")
     given = ("--config.task.train_file=train.csv", "--config.task.dev_file=other.csv")
     _, error = run(path("two_labels"), "no", *SMALL, *given, status=2)

@@ -1,17 +1,15 @@
 """Mutants: small faults written into the code, to see which the quick tests catch.
 
-    pip install pytest-cov
-    python -m pytest -m "not slow" --cov=bert_jax --cov-context=test --cov-report= tests
     python -m tests.system.mutants --coverage=.coverage --output=mutants.jsonl
-    python -m tests.system.mutants --coverage=.coverage --output=again.jsonl \
-        --again=mutants.jsonl
 
-Each mutant changes one expression of one function: a comparison, an operation, a
-condition, a number or a returned value. It is written into a copy of the checkout,
-where the tests that run its line are started, the module's own first. The first that
-fails ends them. OUTPUT has a line for each mutant: what was changed, and which test
-failed. The same command continues a file that is not complete. `--again` repeats the
-mutants of a file, such as one made with other tests.
+`.coverage` says which tests run a line: it is what pytest-cov writes when the quick
+tests run with its options --cov=bert_jax and --cov-context=test. Each mutant changes
+one expression of one function: a comparison, an operation, a condition, a number or a
+returned value. It is written into a copy of the checkout, where the tests that run its
+line are started, the module's own first. The first that fails ends them. OUTPUT has a
+line for each mutant: what was changed, and which test failed. The same command
+continues a file that is not complete. `--again` repeats the mutants of a file, such as
+one made with other tests.
 """
 
 import argparse
@@ -173,13 +171,13 @@ def try_mutant(root: Path, mutant: dict[str, Any], tests: list[str]) -> str:
 
 
 def main() -> None:
-    from coverage import CoverageData  # type: ignore[import-not-found]
-
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--coverage", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--again", type=Path, help="mutants of an earlier OUTPUT")
     options = parser.parse_args()
+    from coverage import CoverageData  # type: ignore[import-not-found]
+
     here = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "checkout"

@@ -100,7 +100,7 @@ def test_other_class_by_a_threshold_turns_the_signs(made):
     task, params = made()
     (plain,) = answerer(Reasons(task, 4), params).answer([PAIR])
     second = plain["label"] == "1"
-    task = task.with_fitted({"thresholds": [1e3 if second else -1e3]})
+    task = task.with_fitted({"thresholds": {"1": 1e3 if second else -1e3}})
     (turned,) = answerer(Reasons(task, 4), params).answer([PAIR])
     assert {turned["label"], plain["label"]} == {"0", "1"}
     for one, other in zip(plain["reasons"], turned["reasons"], strict=True):

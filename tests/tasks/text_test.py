@@ -396,7 +396,7 @@ def test_threshold_of_two_classes(config, tmp_path, chosen, reverse):
         config.task.min_precision = least
         task = resolved(config)
         found = task.definition.fit(task.examples("dev"), logits)
-        assert found == {"thresholds": [pytest.approx(expected)]}
+        assert found == {"thresholds": {yes: pytest.approx(expected)}}
         fitted = task.with_fitted(found).definition
         said = [fitted.format_answer({}, x)["label"] for x in logits]
         assert said == [yes if one else no for one in given]
@@ -456,10 +456,23 @@ def test_thresholds_decide_the_labels(config, tmp_path):
     assert task.definition.guess(logits[1]) == (1, 0)
     baseline = task.definition.baseline_scores(task.examples("dev"))
     task = task.with_fitted(task.definition.fit(task.examples("dev"), logits))
-    assert task.fitted["thresholds"][1] == pytest.approx(-2.0)
+    assert task.fitted["thresholds"]["y"] == pytest.approx(-2.0)
     assert [task.definition.guess(x) for x in logits[:2]] == [(1, 0), (1, 1)]
     assert task.definition.scores(task.examples("dev"), logits)["accuracy"] == 1.0
     assert task.definition.baseline_scores(task.examples("dev")) == baseline
+    config.task.labels = ("y", "x")  # the thresholds are the labels', in any order
+    turned = resolved(config).with_fitted(task.fitted).definition
+    assert [turned.guess(x[::-1]) for x in logits[:2]] == [(0, 1), (1, 1)]
+
+
+def test_threshold_is_of_the_class_that_it_was_fitted_for(config, tmp_path):
+    rows = [("a", "no"), ("b", "yes")]
+    config.task.train_file = config.task.dev_file = write(tmp_path / "t.csv", rows)
+    config.task.update(calibration="thresholds", positive_label="yes")
+    task = resolved(config).with_fitted({"thresholds": {"no": 1.5}})
+    for margin, expected in ((2.0, "no"), (1.0, "yes")):
+        logits = np.float32([margin, 0.0])
+        assert task.definition.format_answer({}, logits)["label"] == expected
 
 
 @pytest.mark.parametrize(

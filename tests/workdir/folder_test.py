@@ -103,3 +103,17 @@ def test_workdir_that_is_a_file_is_refused(run, tmp_path, capfd):
         err = capfd.readouterr().err
         assert str(tmp_path / "file") in err and err.count("\n") == 1
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_changed_code_is_named_once_there_is_a_run(tmp_path):
+    own, packaged = {"own.py": b"1"}, {"configs/tiny.py": b"1"}
+    folder.write_code(tmp_path, own | packaged)
+    changed = {"own.py": b"2", "configs/tiny.py": b"2", "more.py": b""}
+    assert folder.changed_code_warning(tmp_path, changed) == ""  # no run's copy
+    (tmp_path / "config.json").write_text("{}")
+    assert folder.changed_code_warning(tmp_path, own | packaged) == ""
+    line = folder.changed_code_warning(tmp_path, changed)
+    assert "began with: own.py, configs/tiny.py, more.py (a copy is in " in line
+    for place in (tmp_path, tmp_path / "seed_0"):  # a seed's code is beside it
+        line = folder.changed_code_warning(place, changed, may_add=True)
+        assert line.endswith(f"began with: own.py (a copy is in {tmp_path}/code)")
