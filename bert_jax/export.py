@@ -23,7 +23,10 @@ def export(folder: Path, config: ConfigDict, target: str, onnx: str = "") -> Non
     """
     if target == "-":
         raise UserError("--output=DIR is required, the folder to write")
-    checkpoint = checkpoint_name(config) if has_checkpoint(folder) else ""
-    source = weights.find_source(run_config.answering_weights(folder, config))
+    is_run = has_checkpoint(folder)
+    if not is_run and not config.init_from:
+        raise run_config.nothing_to_ask(folder)
+    checkpoint = checkpoint_name(config) if is_run else ""
+    source = weights.find_source(folder if is_run else config.init_from)
     source.export(pathlib.Path(target), checkpoint, onnx=onnx)
     print(f"exported: {target}")

@@ -17,7 +17,8 @@ from typing import Any
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Predictor, Task
-from bert_jax.training import inference, run_config
+from bert_jax.training import inference
+from bert_jax.workdir import folder as workdirs
 
 try:
     import uvicorn
@@ -222,7 +223,7 @@ def about_model(predictor: Predictor, task: Task, folder: Path) -> dict[str, Any
     `example` is a row of the task, of the run's dev data if its predictions have one.
     """
     name, config = task.config.task.name, task.config
-    source = run_config.answering_weights(folder, config)
+    source = folder if workdirs.has_config(folder) else config.init_from
     words = task.tokenizer.get_vocab() if name == "pretraining" else {}
     word = next((m for m in ("[MASK]", "<mask>") if m in words), "river")
     example = EXAMPLE | {"text": f"Mary Smith sat by the {word} in Paris."}

@@ -401,8 +401,8 @@ def opening_lines(run: Run, resume_step: int | None) -> Iterator[str]:
     elif run.branch is not None:
         yield f"from the state of {run.branch.folder}, at step {run.step}"
     elif run.loaded is not None:
-        report = run.loaded[1]
-        yield f"from {report.source}:\n{terminal.format_table(*report.table())}"
+        merged = run.loaded[1].table()
+        yield f"from {task.config.init_from}:\n{terminal.format_table(*merged)}"
 
 
 def print_scores(run: Run, params: Any, now: int) -> None:

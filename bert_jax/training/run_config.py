@@ -368,17 +368,6 @@ def _check_family(config: ConfigDict, there: family.Family) -> None:
         )
 
 
-def answering_weights(folder: Path, config: ConfigDict) -> Path | str:
-    """Returns the run's folder if it has a checkpoint, or else `config.init_from`.
-
-    Raises:
-      UserError: There is neither.
-    """
-    if not has_checkpoint(folder) and not config.init_from:
-        raise nothing_to_ask(folder)
-    return folder if has_checkpoint(folder) else str(config.init_from)
-
-
 def nothing_to_ask(folder: Path) -> UserError:
     hint = "train one first, or name weights with --config.init_from"
     return UserError(f"--workdir={folder}: has no checkpoint; {hint}")

@@ -58,7 +58,7 @@ def test_examples_are_tested():
     files = {path.stem for path in (ROOT / "examples").glob("*.py")}
     # Two are scripts. clean_text is for datatrove, which the tests do not have.
     scripts = {"clean_text", "docstrings"}
-    tasks = {"multi_task", "answerable"}  # tasks_test.py
+    tasks = {"multi_task", "answerable", "two_labels"}  # tasks_test.py
     others = {"layerwise", "teacher", "running_mean", "__init__"}
     assert files == {*NAMES} | others | scripts | tasks
 
