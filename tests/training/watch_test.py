@@ -21,7 +21,7 @@ def params(workdir, step):
     return flatten_dict(saved(workdir, step, "params")["params"], sep="/")
 
 
-@pytest.mark.parametrize("scan", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_norms_are_those_of_the_checkpoints(micro, tmp_path, scan):
     run(micro, tmp_path, *SHORT, f"--config.model.scan_layers={scan}")
     first, second = metrics.read_metrics(tmp_path, "watch")

@@ -158,7 +158,6 @@ def test_losses_of_layers_beside_a_teacher_and_where_rows_compare(micro, tmp_pat
     assert "adds the loss balance, and embeddings compares rows" in error
 
 
-@pytest.mark.slow
 def test_adapters_read_the_step_of_their_own_run(micro, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(CODE.format(micro=micro))

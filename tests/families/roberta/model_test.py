@@ -30,7 +30,6 @@ def pretrained(corpus, once):
     return once("pretrained_roberta", train) / "run"
 
 
-@pytest.mark.slow
 def test_pre_training_predicts_masked_pieces(pretrained):
     lines = metrics.read_metrics(pretrained, "train")
     assert lines[-1]["masked_lm_loss"] < lines[0]["masked_lm_loss"]
@@ -41,7 +40,6 @@ def test_pre_training_predicts_masked_pieces(pretrained):
     assert len(guesses) == 5 and all(guess["id"] > 4 for guess in guesses)
 
 
-@pytest.mark.slow
 def test_padding_with_another_id_is_refused_at_the_start(pretrained, tmp_path):
     tokenization.load(pretrained / "tokenizer.json").model.save(str(tmp_path))
     pieces = json.loads((tmp_path / "vocab.json").read_text())
