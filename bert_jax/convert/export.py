@@ -162,16 +162,16 @@ def rename_labels(
     """Returns an export's provenance with the labels that `id2label` has now, which may
     be better names: in the config, and those of fitted thresholds."""
     config = dict(provenance.get("config") or {})
-    task, fitted = dict(config.get("task", {})), dict(provenance.get("task", {}))
-    names = dict(zip(task.get("labels", ()), labels, strict=False))
+    fields, fitted = dict(config.get("task", {})), dict(provenance.get("task", {}))
+    names = dict(zip(fields.get("labels", ()), labels, strict=False))
     if not names or len(names) != len(labels):
         return dict(provenance)
-    task["labels"] = [*names.values()]
-    if positive := task.get("positive_label"):
-        task["positive_label"] = names.get(positive, positive)
+    fields["labels"] = [*names.values()]
+    if positive := fields.get("positive_label"):
+        fields["positive_label"] = names.get(positive, positive)
     if thresholds := fitted.get("thresholds"):
         fitted["thresholds"] = {names.get(n, n): x for n, x in thresholds.items()}
-    return {**provenance, "config": {**config, "task": task}, "task": fitted}
+    return {**provenance, "config": {**config, "task": fields}, "task": fitted}
 
 
 def require_empty(folder: Path) -> None:
