@@ -46,6 +46,40 @@ def test_soft_loss_is_torchs_divergence(torch):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "kind", ["classification", "multilabel", "regression", "spans"]
+)
+def test_losses_of_outputs_by_hand(kind):
+    """The Kullback-Leibler divergence of two distributions, without the padding."""
+
+    def divergence(student, teacher):
+        p, q = (np.exp(x) / np.exp(x).sum() for x in (teacher, student))
+        return np.sum(p * np.log(p / q))
+
+    rng = np.random.default_rng(0)
+    names = ("start_logits", "end_logits") if kind == "spans" else ("logits",)
+    shape = (2, 1 if kind == "regression" else 4)
+    ours, theirs = (
+        {name: jnp.asarray(rng.normal(size=shape), jnp.float32) for name in names}
+        for _ in range(2)
+    )
+    found = distillation.output_losses(ours, theirs, {"input_mask": MASK}, kind, 1.0)
+    for row, length in enumerate(np.sum(MASK, axis=1)):
+        pairs = [(np.array(ours[n][row]), np.array(theirs[n][row])) for n in names]
+        if kind == "regression":
+            each = [(a - b) ** 2 for a, b in pairs]
+        elif kind == "multilabel":
+            ((own, its),) = pairs
+            each = [
+                divergence(*np.float32([[0, a], [0, b]]))
+                for a, b in zip(own, its, strict=True)
+            ]
+        else:
+            end = length if kind == "spans" else None
+            each = [divergence(a[:end], b[:end]) for a, b in pairs]
+        assert float(found[row]) == pytest.approx(float(np.mean(each)), rel=1e-4)
+
+
 def test_cosine_loss_is_torchs(torch):
     ours, theirs = normal(2, 2, 4, 8)
     found = distillation._cosine_loss({"states": [ours]}, {"states": [theirs]}, MASK)
