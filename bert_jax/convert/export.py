@@ -163,9 +163,10 @@ def rename_labels(
     be better names: in the config, and those of fitted thresholds."""
     config = dict(provenance.get("config") or {})
     fields, fitted = dict(config.get("task", {})), dict(provenance.get("task", {}))
-    names = dict(zip(fields.get("labels", ()), labels, strict=False))
-    if not names or len(names) != len(labels):
+    recorded = tuple(fields.get("labels", ()))
+    if not recorded or len(recorded) != len(labels):
         return dict(provenance)
+    names = dict(zip(recorded, labels, strict=True))
     fields["labels"] = [*names.values()]
     if positive := fields.get("positive_label"):
         fields["positive_label"] = names.get(positive, positive)
