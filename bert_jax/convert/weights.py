@@ -178,6 +178,9 @@ class Source:
             weights = merge.keep_layers(weights, layers, given)
         labels = tuple(task.options.labels)
         unnamed = layout.default_labels(len(labels))  # as good as the same
+        if weights.labels == unnamed:
+            renamed = export.rename_labels(weights.provenance, labels)
+            weights = dataclasses.replace(weights, provenance=renamed)
         weights = weights.reorder_labels(labels, given)
         if labels and weights.labels not in (labels, unnamed):
             heads = [part for part in weights.params if part in layout.LABELLED_HEADS]
