@@ -67,17 +67,17 @@ def test_losses_of_outputs_by_hand(kind):
     for row, length in enumerate(np.sum(MASK, axis=1)):
         pairs = [(np.array(ours[n][row]), np.array(theirs[n][row])) for n in names]
         if kind == "regression":
-            each = [(a - b) ** 2 for a, b in pairs]
+            parts = [(a - b) ** 2 for a, b in pairs]
         elif kind == "multilabel":
             ((own, its),) = pairs
-            each = [
+            parts = [
                 divergence(*np.float32([[0, a], [0, b]]))
                 for a, b in zip(own, its, strict=True)
             ]
         else:
             end = length if kind == "spans" else None
-            each = [divergence(a[:end], b[:end]) for a, b in pairs]
-        assert float(found[row]) == pytest.approx(float(np.mean(each)), rel=1e-4)
+            parts = [divergence(a[:end], b[:end]) for a, b in pairs]
+        assert float(found[row]) == pytest.approx(float(np.mean(parts)), rel=1e-4)
 
 
 def test_cosine_loss_is_torchs(torch):

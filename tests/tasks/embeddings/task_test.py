@@ -313,10 +313,10 @@ def test_columns_that_are_read_and_not(make):
     shared = make([{k: row[k] for k in ("text", "text_b")} for row in rows])
     pairs_alone = jax.tree.map(jnp.asarray, batch_of(shared, 4))
     with_negatives, without = (
-        jax.jit(lambda p, b, each=each: each.loss(p, b, None)["embedding_loss"])(
+        jax.jit(lambda p, b, owner=owner: owner.loss(p, b, None)["embedding_loss"])(
             params, rows
         )
-        for each, rows in ((task, batch), (shared, pairs_alone))
+        for owner, rows in ((task, batch), (shared, pairs_alone))
     )
     assert with_negatives > without
 
