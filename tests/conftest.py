@@ -56,7 +56,7 @@ GOLDEN = HERE / "golden"
 # Files whose tests are slow without a mark: those outside BERT's own path.
 SLOW_FILES = (
     *("experiments/", "examples/", "pages/docs_commands_", "data/table_"),
-    *("families/elmo/",),
+    "families/elmo/",
     *("models/kernels/activation_", "models/kernels/fused_"),
     *("models/kernels/splash_", "models/kernels/whole_row_"),
 )

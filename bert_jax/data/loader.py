@@ -140,13 +140,10 @@ def row_maker(config: ConfigDict, phase: Phase, data: Prepared, split: str) -> R
     An index past the last row gives an empty row.
     """
     table, special = data.table(split), tokenization.special_ids(data.tokenizer)
-    vocabulary = data.tokenizer.get_vocab()
-    kind = tokenization.kind_of(data.tokenizer)
-    continues = np.zeros(len(vocabulary), bool)
-    for piece, index in vocabulary.items():
-        continues[index] = kind.continues(piece)
     tokens = tokenization.tokens_by_id(data.tokenizer)
-    may_mask = np.ones(len(vocabulary), bool)
+    kind = tokenization.kind_of(data.tokenizer)
+    continues = np.array([kind.continues(token) for token in tokens], bool)
+    may_mask = np.ones(len(tokens), bool)
     may_mask[[*tokenization.custom_special_ids(data.tokenizer), special.sep]] = False
     frame = FAMILIES[config.model.architecture].assemble
     # Dev's masks depend on the data alone, not on the run's seed.

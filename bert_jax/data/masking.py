@@ -92,7 +92,14 @@ def mask_pairs(
     share = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
     budget = np.minimum(columns, np.maximum(1, share))
     texts = Texts(
-        *(input_ids, candidates, budget, columns, mask_id, continuation, step, tokens)
+        input_ids,
+        candidates,
+        budget,
+        columns,
+        mask_id,
+        continuation,
+        step,
+        tokens,
     )
     chosen, ids = MASKINGS.lookup(masking.name)(texts, uniforms, masking)
     for row, position in np.argwhere(chosen & ~candidates)[:1].tolist():

@@ -106,17 +106,11 @@ class Text(TaskDefinition):
                 "config.task.calibration=thresholds: is for two classes, of which "
                 f"there are {len(self.labels)}, or for config.task.kind=multilabel"
             )
-        positive = self.options.positive_label
-        if (
-            positive
-            and self.labels
-            and not (
-                len(self.labels) == 2
-                and texts.positive_label(self.labels, positive) in self.labels
-            )
-        ):
+        chosen, two = self.options.positive_label, len(self.labels) == 2
+        positive = texts.positive_label(self.labels, chosen) if two else None
+        if chosen and self.labels and positive not in self.labels:
             raise UserError(
-                f"config.task.positive_label={positive}: must be one of two classes; "
+                f"config.task.positive_label={chosen}: must be one of two classes; "
                 f"there are {', '.join(map(repr, self.labels)):.200}"
             )
 
@@ -272,8 +266,10 @@ class Text(TaskDefinition):
         if width and not self.options.label_names:
             what = "train: lists of 0 and 1, read by index (task.label_names names it)"
             self.text.notices[what] = len(rows)
-        kind = "" if self.options.label_names else self.kind  # named ones are classes
-        for line in texts.label_warnings(counts, kind):
+        # Labels that are named are classes, not scores.
+        for line in texts.label_warnings(
+            counts, "" if self.options.label_names else self.kind
+        ):
             log.warning("warning: %s: %s", self.options.train_file, line)
         if self.options.label_names:
             named = self._name_labels(names)
@@ -409,10 +405,9 @@ class Text(TaskDefinition):
                 logits = self._margins(logits, self._positive)[:, None]
                 targets = (targets[:, None] == self._positive).astype(int)
                 names = (self.labels[self._positive],)
-            columns = zip(logits.T, targets.T, strict=True)
+            columns = zip(names, logits.T, targets.T, strict=True)
             least = self.options.min_precision
-            found = (calibration.best_threshold(*column, least) for column in columns)
-            value = dict(zip(names, found, strict=True))
+            value = {n: calibration.best_threshold(x, y, least) for n, x, y in columns}
         return {what: value}
 
     @property
@@ -431,10 +426,11 @@ class Text(TaskDefinition):
         the fitted thresholds, as the positive class of two."""
         thresholds = self.fitted.get("thresholds", {})
         if self.kind == "classification":
-            for name, least in thresholds.items():  # of the class it was fitted for
-                index = self.labels.index(name)
-                return index if self._margins(answer, index) >= least else 1 - index
-            return int(np.argmax(answer))
+            if not thresholds:
+                return int(np.argmax(answer))
+            ((name, least),) = thresholds.items()  # of the class it was fitted for
+            index = self.labels.index(name)
+            return index if self._margins(answer, index) >= least else 1 - index
         if self.kind == "multilabel":
             given = answer >= np.array([thresholds.get(x, 0.0) for x in self.labels])
             return tuple(given.astype(int).tolist())
@@ -485,8 +481,8 @@ class Text(TaskDefinition):
         functions, names = SCORES[self.kind], list(self.labels)
         if self.kind == "classification":
             names = texts.sorted_labels(set(self.labels))
-            if len(names) == 2 and self._positive != self.labels.index(names[1]):
-                names.reverse()
+            if len(names) == 2:
+                names.sort(key=lambda name: name == self.labels[self._positive])
             ranks = np.array([names.index(name) for name in self.labels])
             labels, guesses = ranks[labels], ranks[guesses]
         if self.kind == "regression":

@@ -142,11 +142,15 @@ def changed_code_warning(
         return ""  # not the copy of a run, nor of all its seeds
     copies = {name: kept / CODE / name for name in code}
     if may_add:
-        copies = {n: x for n, x in copies.items() if not n.startswith("configs/")}
+        copies = {
+            name: copy
+            for name, copy in copies.items()
+            if copy.exists() and not name.startswith("configs/")
+        }
     changed = [
         name
         for name, copy in copies.items()
-        if (copy.read_bytes() != code[name] if copy.exists() else not may_add)
+        if not copy.exists() or copy.read_bytes() != code[name]
     ]
     if not changed:
         return ""

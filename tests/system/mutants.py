@@ -132,6 +132,11 @@ def choose_mutants(root: Path) -> list[dict[str, Any]]:
     return chosen
 
 
+def read_mutants(path: Path) -> list[dict[str, Any]]:
+    """Reads the mutants of an OUTPUT."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
 def choose_tests(root: Path, mutant: dict[str, Any], contexts: Any) -> list[str]:
     """Returns the tests to run on a mutant: those of its module, then others."""
     path = Path(mutant["path"])
@@ -184,11 +189,10 @@ def main() -> None:
         subprocess.run(["git", "clone", "-q", here, root], check=True)
         data = CoverageData(str(options.coverage))
         data.read()
-        mutants = choose_mutants(root)
-        if options.again:
-            mutants = [json.loads(x) for x in options.again.read_text().splitlines()]
+        again = options.again and read_mutants(options.again)
+        mutants = again or choose_mutants(root)
         options.output.touch()
-        known = [json.loads(x) for x in options.output.read_text().splitlines()]
+        known = read_mutants(options.output)
         caught = sum(bool(mutant["caught_by"]) for mutant in known)
         with options.output.open("a", encoding="utf-8") as file:
             for number, mutant in enumerate(mutants[len(known) :], len(known) + 1):
